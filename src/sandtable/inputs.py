@@ -1,0 +1,36 @@
+"""What a Transformer reads: tokens in their places, or — where order does not matter — counts of token types."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+class Tokens(NamedTuple):
+    """Token ids; `mask` is false at positions that nobody may attend to (padding, hidden keys)."""
+
+    ids: Int[Tensor, "batch position"]
+    mask: Bool[Tensor, "batch position"] | None = None
+
+
+class Bag(NamedTuple):
+    """Documents as counts of token types, and the rows (document, visible token) at which outputs are wanted.
+
+    Without positions, attention from a query depends on a document only through how often each type occurs:
+    softmax over positions = softmax over types with log-counts added. Exact, and a row costs O(V) instead of O(N).
+    """
+
+    counts: Float[Tensor, "document vocab"]
+    document: Int[Tensor, " row"]
+    query: Int[Tensor, " row"]
+
+
+class Documents(NamedTuple):
+    """Documents as counts of token types, one row each: enough for attention that ignores the query."""
+
+    counts: Float[Tensor, "document vocab"]
+
+
+Inputs = Tensor | Tokens | Bag | Documents

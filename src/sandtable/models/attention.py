@@ -1,0 +1,174 @@
+"""Attention in plain tensor operations, so that it vectorises over models; names and shapes follow TransformerLens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from sandtable.arguments import ArgumentError, whole
+from sandtable.inputs import Bag, Documents
+
+Tap = Callable[[str, Tensor], Tensor]
+
+
+def project(x: Tensor, weight: Float[Tensor, "heads width head"]) -> Float[Tensor, "... position heads head"]:
+    """x @ weight for every head. Integer `x` stands for its one-hot rows: the product is then a look-up."""
+    heads, width, head = weight.shape
+    if x.is_floating_point():
+        return torch.einsum("...d,hde->...he", x, weight)
+    table = weight.permute(1, 0, 2).reshape(width, heads * head)
+    return F.embedding(x, table).unflatten(-1, (heads, head))
+
+
+def project_types(table: Tensor | None, weight: Float[Tensor, "heads width head"]) -> Tensor:
+    """Every type's projection, "heads vocab head"; no `table` means one-hot types, whose projection is the weight."""
+    return weight if table is None else torch.einsum("vd,hde->hve", table, weight)
+
+
+class Attention(nn.Module):
+    """Values and output map, shared by all attentions: out = Σ_h A_h (x W_V[h] + b_V[h]) W_O[h] + b_O.
+
+    `output=False` leaves out W_O (one head as wide as the model): the single-matrix form of the theory.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        heads: int = 1,
+        head_width: int | None = None,
+        out_width: int | None = None,
+        causal: bool = False,
+        biases: bool = False,
+        output: bool = True,
+    ) -> None:
+        super().__init__()
+        whole("width", width)
+        whole("heads", heads)
+        out_width = width if out_width is None else whole("out_width", out_width)
+        if head_width is None:
+            if output and width % heads:
+                raise ArgumentError(f"heads={heads}: must divide the width {width}, or give head_width")
+            head_width = width // heads if output else out_width
+        whole("head_width", head_width)
+        if not output and (heads != 1 or head_width != out_width):
+            raise ArgumentError(
+                f"output=False with heads={heads}, head_width={head_width}: needs one head of width {out_width}"
+            )
+        self.config = dict(
+            width=width,
+            heads=heads,
+            head_width=head_width,
+            out_width=out_width,
+            causal=causal,
+            biases=biases,
+            output=output,
+        )
+        self.causal = causal
+        self.W_V = nn.Parameter(torch.zeros(heads, width, head_width))
+        self.b_V = nn.Parameter(torch.zeros(heads, head_width)) if biases else None
+        self.W_O = nn.Parameter(torch.zeros(heads, head_width, out_width)) if output else None
+        self.b_O = nn.Parameter(torch.zeros(out_width)) if biases and output else None
+
+    def pattern(self, x: Tensor, mask: Bool[Tensor, "batch position"] | None, tap: Tap) -> Tensor:
+        """The attention A[..., head, query, key]; rows sum to one over the keys."""
+        raise NotImplementedError("a subclass says how attention is paid")
+
+    def pattern_by_type(
+        self, x: Tensor | None, table: Tensor | None, counts: Float[Tensor, "row vocab"], tap: Tap
+    ) -> Float[Tensor, "row heads vocab"]:
+        """The attention of each row to each token type; rows sum to one over the types."""
+        raise NotImplementedError("a subclass says how attention is paid")
+
+    needs_query = True
+
+    def forward(self, x: Tensor, mask: Tensor | None, tap: Tap) -> Float[Tensor, "batch position out"]:
+        pattern = tap("hook_pattern", self.pattern(x, mask, tap))
+        value = project(x, self.W_V)
+        if self.b_V is not None:
+            value = value + self.b_V
+        mixed = torch.einsum("...hqk,...khe->...qhe", pattern, tap("hook_v", value))
+        return self._merge(tap("hook_z", mixed))
+
+    def by_type(
+        self, x: Tensor | None, table: Tensor | None, inputs: Bag | Documents, tap: Tap
+    ) -> Float[Tensor, "row out"]:
+        """The same output row by row; `x` are the rows' own inputs, `table` those of every type."""
+        spread = isinstance(inputs, Bag)
+        counts = inputs.counts
+        if spread and self.needs_query:
+            counts = F.embedding(inputs.document, counts)
+        pattern = tap("hook_pattern", self.pattern_by_type(x, table, counts, tap))
+        mixed = torch.einsum("rhv,hve->rhe", pattern, project_types(table, self.W_V))
+        if self.b_V is not None:
+            mixed = mixed + self.b_V
+        merged = self._merge(tap("hook_z", mixed))
+        return F.embedding(inputs.document, merged) if spread and not self.needs_query else merged
+
+    def _merge(self, mixed: Float[Tensor, "... heads head"]) -> Float[Tensor, "... out"]:
+        if self.W_O is None:
+            return mixed.squeeze(-2)
+        out = torch.einsum("...he,hed->...d", mixed, self.W_O)
+        return out if self.b_O is None else out + self.b_O
+
+
+class SoftmaxAttention(Attention):
+    """A = softmax over keys of (x_q W_Q + b_Q)·(x_k W_K + b_K) / √(head width)."""
+
+    def __init__(self, width: int, **options) -> None:
+        super().__init__(width, **options)
+        heads, _, head_width = self.W_V.shape
+        self.W_Q = nn.Parameter(torch.zeros(heads, width, head_width))
+        self.W_K = nn.Parameter(torch.zeros(heads, width, head_width))
+        self.b_Q = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
+        self.b_K = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
+        self.scale = 1.0 / math.sqrt(head_width)
+
+    def pattern(self, x, mask, tap):
+        query, key = project(x, self.W_Q), project(x, self.W_K)
+        if self.b_Q is not None and self.b_K is not None:
+            query, key = query + self.b_Q, key + self.b_K
+        scores = torch.einsum("...qhe,...khe->...hqk", tap("hook_q", query) * self.scale, tap("hook_k", key))
+        if mask is not None:
+            scores = scores.masked_fill(~mask[..., None, None, :], -math.inf)
+        if self.causal:
+            size = scores.shape[-1]
+            future = torch.ones(size, size, dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(future, -math.inf)
+        return tap("hook_attn_scores", scores).softmax(-1)
+
+    def pattern_by_type(self, x, table, counts, tap):
+        if x is None:
+            raise ArgumentError("Documents inputs: softmax attention needs the visible token of every row; use Bag")
+        query, key = project(x, self.W_Q), project_types(table, self.W_K)
+        if self.b_Q is not None and self.b_K is not None:
+            query, key = query + self.b_Q, key + self.b_K[:, None]
+        scores = torch.einsum("rhe,hve->rhv", tap("hook_q", query) * self.scale, tap("hook_k", key))
+        return tap("hook_attn_scores", scores + counts.log()[:, None, :]).softmax(-1)
+
+
+class UniformAttention(Attention):
+    """Every visible key gets the same attention: what W_Q = W_K = 0 gives, without the two matrices."""
+
+    needs_query = False
+
+    def pattern(self, x, mask, tap):
+        size = x.shape[-1] if not x.is_floating_point() else x.shape[-2]
+        seen = torch.ones(1, size, dtype=torch.bool, device=x.device) if mask is None else mask
+        seen = seen[..., None, None, :].expand(*seen.shape[:-1], self.W_V.shape[0], size, size)
+        if self.causal:
+            seen = seen & torch.ones(size, size, dtype=torch.bool, device=x.device).tril()
+        seen = seen.to(self.W_V.dtype)
+        return (seen / seen.sum(-1, keepdim=True)).expand(*x.shape[:1], *seen.shape[1:])
+
+    def pattern_by_type(self, x, table, counts, tap):
+        pattern = counts / counts.sum(-1, keepdim=True)
+        return pattern[:, None, :].expand(-1, self.W_V.shape[0], -1)
+
+
+ATTENTIONS: dict[str, type[Attention]] = {"softmax": SoftmaxAttention, "uniform": UniformAttention}

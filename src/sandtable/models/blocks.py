@@ -1,0 +1,111 @@
+"""The parts of a Transformer besides attention: MLP, layer norm, and the block that joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sandtable.arguments import one_of, whole
+from sandtable.inputs import Bag, Documents
+from sandtable.models.attention import Attention, Tap
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "tanh": torch.tanh,
+}
+
+
+class MLP(nn.Module):
+    """act(x W_in + b_in) W_out + b_out."""
+
+    def __init__(self, width: int, hidden: int, *, activation: str = "gelu", biases: bool = True) -> None:
+        super().__init__()
+        whole("hidden", hidden)
+        self.config = dict(width=width, hidden=hidden, activation=activation, biases=biases)
+        self.activation = ACTIVATIONS[one_of("activation", activation, ACTIVATIONS)]
+        self.W_in = nn.Parameter(torch.zeros(width, hidden))
+        self.b_in = nn.Parameter(torch.zeros(hidden)) if biases else None
+        self.W_out = nn.Parameter(torch.zeros(hidden, width))
+        self.b_out = nn.Parameter(torch.zeros(width)) if biases else None
+
+    def forward(self, x: Tensor, tap: Tap) -> Tensor:
+        hidden = x @ self.W_in
+        hidden = hidden if self.b_in is None else hidden + self.b_in
+        out = tap("hook_post", self.activation(tap("hook_pre", hidden))) @ self.W_out
+        return out if self.b_out is None else out + self.b_out
+
+
+class LayerNorm(nn.Module):
+    """(x − mean) / √(var + eps) · w + b over the last dimension."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.config = dict(width=width, eps=eps)
+        self.eps = eps
+        self.w = nn.Parameter(torch.ones(width))
+        self.b = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
+
+
+class Block(nn.Module):
+    """One layer: attention, then an optional MLP, each with its own norm placement and residual.
+
+    `norm` is None, "pre" (x + f(norm(x))) or "post" (norm(x + f(x))); `residual=False` drops the x +.
+    """
+
+    def __init__(
+        self,
+        attn: Attention,
+        *,
+        mlp: MLP | None = None,
+        norm: str | None = None,
+        residual: bool = True,
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        if norm is not None:
+            one_of("norm", norm, ("pre", "post"))
+        self.config = dict(norm=norm, residual=residual, eps=eps)
+        self.norm, self.residual = norm, residual
+        self.attn = attn
+        self.mlp = mlp
+        width, out = attn.config["width"], attn.config["out_width"]
+        self.ln1 = None if norm is None else LayerNorm(width if norm == "pre" else out, eps=eps)
+        self.ln2 = None if norm is None or mlp is None else LayerNorm(out, eps=eps)
+
+    @property
+    def reads_vectors(self) -> bool:
+        """Whether one-hot inputs must be written out as vectors: a norm or a residual acts on them."""
+        return self.residual or self.norm == "pre"
+
+    def forward(self, x: Tensor, mask: Tensor | None, tap: Tap) -> Tensor:
+        return self._wrap(x, lambda y: self.attn(y, mask, _inside("attn", tap)), tap)
+
+    def by_type(self, x: Tensor | None, table: Tensor | None, inputs: Bag | Documents, tap: Tap) -> Tensor:
+        table = self.ln1(table) if self.ln1 is not None and self.norm == "pre" and table is not None else table
+        return self._wrap(x, lambda y: self.attn.by_type(y, table, inputs, _inside("attn", tap)), tap)
+
+    def _wrap(self, x: Tensor | None, attend: Callable[[Tensor | None], Tensor], tap: Tap) -> Tensor:
+        x = self._sublayer(x, attend, self.ln1, "hook_attn_out", tap)
+        if self.mlp is not None:
+            mlp = self.mlp
+            x = tap("hook_resid_mid", x)
+            x = self._sublayer(x, lambda y: mlp(y, _inside("mlp", tap)), self.ln2, "hook_mlp_out", tap)
+        return tap("hook_resid_post", x)
+
+    def _sublayer(self, x, function, norm: LayerNorm | None, name: str, tap: Tap) -> Tensor:
+        inner = norm(x) if norm is not None and self.norm == "pre" and x is not None else x
+        out = tap(name, function(inner))
+        out = x + out if self.residual else out
+        return norm(out) if norm is not None and self.norm == "post" else out
+
+
+def _inside(prefix: str, tap: Tap) -> Tap:
+    return lambda name, tensor: tap(f"{prefix}.{name}", tensor)

@@ -1,0 +1,275 @@
+"""A small Transformer: an embedding, a list of blocks, a head. Names follow TransformerLens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.inputs import Bag, Documents, Inputs, Tokens
+from sandtable.models.attention import ATTENTIONS
+from sandtable.models.blocks import MLP, Block, LayerNorm
+from sandtable.models.initial import Constant, Initial, Normal
+from sandtable.models.positions import POSITIONS
+
+DEFAULT_INITIAL: dict[str, Initial] = {"*.b*": Constant(0.0), "*ln*.w": Constant(1.0), "*": Normal(0.02)}
+
+
+class Embedding(nn.Module):
+    """Rows of W_E."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.W_E = nn.Parameter(torch.zeros(size, width))
+
+
+class Unembedding(nn.Module):
+    """Logits x W_U + b_U; without its own W_U the head is tied to the embedding."""
+
+    def __init__(self, size: int, width: int, *, tied: bool, bias: bool) -> None:
+        super().__init__()
+        self.W_U = None if tied else nn.Parameter(torch.zeros(width, size))
+        self.b_U = nn.Parameter(torch.zeros(size)) if bias else None
+
+
+class Transformer(nn.Module):
+    """logits = head(block_L(… block_1(W_E[token] + position) …)).
+
+    - `embedding`: "learned" (width `width`) or "one-hot" (W_E = I, width = vocabulary; nothing to train);
+    - `tied`: the head is W_Eᵀ — for one-hot embeddings the identity — else a matrix W_U of its own;
+    - `attention`: "softmax" or "uniform" (every visible key alike); `output=False` leaves out W_O;
+    - `mlp`: hidden width, or None; `norm`: None, "pre" or "post"; `residual`, `biases`, `head_bias`: on or off;
+    - `positions`: None, "learned" or "sinusoidal", up to `longest`; `embedding_norm`: a layer norm after the embedding;
+    - `initial`: pattern → how matching parameters start (first match wins, then `DEFAULT_INITIAL`);
+    - `blocks`: a list of your own `Block`s instead of `layers` equal ones.
+
+    Parameters are set with `set`, frozen with `freeze`, and looked up by glob patterns with `matching`.
+    """
+
+    def __init__(
+        self,
+        vocab: Any,
+        *,
+        layers: int = 1,
+        heads: int = 1,
+        width: int | None = None,
+        head_width: int | None = None,
+        embedding: str = "learned",
+        tied: bool = True,
+        attention: str = "softmax",
+        output: bool = True,
+        causal: bool = False,
+        mlp: int | None = None,
+        activation: str = "gelu",
+        norm: str | None = None,
+        residual: bool = True,
+        biases: bool = False,
+        head_bias: bool = False,
+        positions: str | None = None,
+        longest: int | None = None,
+        embedding_norm: bool = False,
+        final_norm: bool | None = None,
+        eps: float = 1e-5,
+        initial: Mapping[str, Initial] | None = None,
+        blocks: Sequence[Block] | None = None,
+    ) -> None:
+        super().__init__()
+        size = whole("vocab", vocab if isinstance(vocab, int) else len(vocab), least=2)
+        one_of("embedding", embedding, ("learned", "one-hot"))
+        if embedding == "one-hot":
+            if width not in (None, size):
+                raise ArgumentError(f"width={width!r}: one-hot embeddings are as wide as the vocabulary ({size})")
+            width = size
+        elif width is None:
+            raise ArgumentError("width=None: learned embeddings need a width")
+        whole("width", width)
+        final_norm = norm == "pre" if final_norm is None else final_norm
+        self.config: dict[str, Any] = dict(
+            vocab=size, layers=layers, heads=heads, width=width, head_width=head_width, embedding=embedding, tied=tied,
+            attention=attention, output=output, causal=causal, mlp=mlp, activation=activation, norm=norm,
+            residual=residual, biases=biases, head_bias=head_bias, positions=positions, longest=longest,
+            embedding_norm=embedding_norm, final_norm=final_norm, eps=eps, initial=dict(initial or {}),
+        )  # fmt: skip
+        self.size, self.width = size, width
+        self.embed = Embedding(size, width) if embedding == "learned" else None
+        self.pos_embed = None
+        if positions is not None:
+            if longest is None:
+                raise ArgumentError(f"longest=None: positions={positions!r} needs the longest length")
+            self.pos_embed = POSITIONS[one_of("positions", positions, POSITIONS)](width, longest=longest)
+        self.ln_embed = LayerNorm(width, eps=eps) if embedding_norm else None
+        if blocks is None:
+            kind = ATTENTIONS[one_of("attention", attention, ATTENTIONS)]
+            blocks = [
+                Block(
+                    kind(width, heads=heads, head_width=head_width, causal=causal, biases=biases, output=output),
+                    mlp=None if mlp is None else MLP(width, mlp, activation=activation, biases=biases),
+                    norm=norm,
+                    residual=residual,
+                    eps=eps,
+                )
+                for _ in range(whole("layers", layers))
+            ]
+            self._own_blocks = False
+        else:
+            self._own_blocks = True
+        if not blocks:
+            raise ArgumentError("blocks=[]: needs at least one block")
+        self.blocks = nn.ModuleList(blocks)
+        out = blocks[-1].attn.config["out_width"]
+        if tied and out != width:
+            raise ArgumentError(f"tied=True: the last block is {out} wide, the embedding {width}; use tied=False")
+        self.ln_final = LayerNorm(out, eps=eps) if final_norm else None
+        self.unembed = Unembedding(size, out, tied=tied, bias=head_bias)
+        self._set: dict[str, Tensor] = {}
+        for name in self.config["initial"]:
+            self.matching(name)
+
+    # -- parameters by name ------------------------------------------------------------------------------------------
+
+    def matching(self, *patterns: str) -> list[str]:
+        """Names of the parameters that match any of the glob patterns; a pattern without a match is an error."""
+        names = [name for name, _ in self.named_parameters()]
+        return match_names(patterns, names)
+
+    def set(self, name: str, value: Tensor | Float[Any, ...], *, freeze: bool = False) -> Transformer:
+        """Give one parameter its starting value; `freeze=True` also keeps training away from it."""
+        (name,) = self.matching(name) if "*" not in name else (None,)
+        if name is None:
+            raise ArgumentError("set: takes the name of one parameter, not a pattern")
+        parameter = self.get_parameter(name)
+        value = torch.as_tensor(value, dtype=parameter.dtype)
+        if value.shape != parameter.shape:
+            raise ArgumentError(
+                f"{name}: value of shape {tuple(value.shape)}, the parameter has shape {tuple(parameter.shape)}"
+            )
+        with torch.no_grad():
+            parameter.copy_(value)
+        self._set[name] = value.detach().clone()
+        return self.freeze(name) if freeze else self
+
+    def freeze(self, *patterns: str) -> Transformer:
+        for name in self.matching(*patterns):
+            self.get_parameter(name).requires_grad_(False)
+        return self
+
+    def initialise(self, generator: torch.Generator, scale: float = 1.0) -> Transformer:
+        """Draw every parameter afresh, in the order of their names, except those given by `set`."""
+        rules = [*self.config["initial"].items(), *DEFAULT_INITIAL.items()]
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                rule = next(rule for pattern, rule in rules if fnmatchcase(name, pattern))
+                drawn = rule.draw(parameter.shape, generator, scale)
+                parameter.copy_(self._set.get(name, drawn))
+        return self
+
+    def replace(self, **changes: Any) -> Transformer:
+        """A model of the same make with some settings changed; parameters that were set or frozen stay so."""
+        unknown = [name for name in changes if name not in self.config]
+        if unknown:
+            raise ArgumentError(f"{unknown[0]}: not a setting of Transformer{nearest(unknown[0], list(self.config))}")
+        if self._own_blocks:
+            raise ArgumentError("replace: a model with blocks of your own is rebuilt by hand")
+        copy = Transformer(**{**self.config, **changes})
+        for name, value in self._set.items():
+            copy.set(name, value)
+        frozen = [name for name, parameter in self.named_parameters() if not parameter.requires_grad]
+        return copy.freeze(*frozen) if frozen else copy
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides what this model computes before training."""
+        parts = [[type(m).__name__, m.config] for m in self.modules() if m is not self and hasattr(m, "config")]
+        frozen = [name for name, parameter in self.named_parameters() if not parameter.requires_grad]
+        return dict(
+            kind="Transformer",
+            config=self.config,
+            parts=parts if self._own_blocks else [],
+            set=self._set,
+            frozen=frozen,
+        )
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def forward(self, inputs: Inputs, want: Sequence[str] = ()) -> Any:
+        """Logits; with `want`, the pair (logits, {name: activation}). `hook_names` lists what can be asked for."""
+        found: dict[str, Tensor] = {}
+
+        def tap(name: str, tensor: Tensor) -> Tensor:
+            if name in want:
+                found[name] = tensor
+            return tensor
+
+        logits = self._by_type(inputs, tap) if isinstance(inputs, Bag | Documents) else self._by_position(inputs, tap)
+        if not want:
+            return logits
+        for name in want:
+            if name not in found:
+                names = self.hook_names()
+                raise ArgumentError(f"want={name!r}: no such activation{nearest(name, names)}")
+        return logits, found
+
+    def hook_names(self) -> list[str]:
+        """The activations that `forward(tokens, want=…)` can return."""
+        names: list[str] = []
+
+        def tap(name: str, tensor: Tensor) -> Tensor:
+            names.append(name)
+            return tensor
+
+        device = next(self.parameters()).device
+        self._by_position(torch.zeros(1, 1, dtype=torch.long, device=device), tap)
+        return names
+
+    def _embed(self, ids: Int[Tensor, ...], first: Block) -> Tensor:
+        if self.embed is not None:
+            return F.embedding(ids, self.embed.W_E)
+        vectors = first.reads_vectors or self.pos_embed is not None or self.ln_embed is not None
+        return F.one_hot(ids, self.size).to(self.blocks[0].attn.W_V.dtype) if vectors else ids
+
+    def _by_position(self, inputs: Tensor | Tokens, tap) -> Tensor:
+        ids, mask = inputs if isinstance(inputs, Tokens) else (inputs, None)
+        x = tap("hook_embed", self._embed(ids, self.blocks[0]))
+        if self.pos_embed is not None:
+            x = x + tap("hook_pos_embed", self.pos_embed(ids.shape[-1]))
+        x = x if self.ln_embed is None else self.ln_embed(x)
+        for i, block in enumerate(self.blocks):
+            x = block(x, mask, lambda name, tensor, i=i: tap(f"blocks.{i}.{name}", tensor))
+        return self._head(x, tap)
+
+    def _by_type(self, inputs: Bag | Documents, tap) -> Tensor:
+        if len(self.blocks) != 1 or self.pos_embed is not None or self.blocks[0].attn.causal:
+            raise ArgumentError("Bag inputs: only a single, non-causal layer without positions ignores word order")
+        block = self.blocks[0]
+        table = None if self.embed is None else self.embed.W_E
+        if table is None and (self.ln_embed is not None or block.norm == "pre"):
+            table = torch.eye(self.size, dtype=block.attn.W_V.dtype, device=inputs.counts.device)
+        table = self.ln_embed(table) if self.ln_embed is not None else table
+        x = None
+        if isinstance(inputs, Bag):
+            x = self._embed(inputs.query, block) if table is None else F.embedding(inputs.query, table)
+        elif block.residual:
+            raise ArgumentError("Documents inputs: a residual stream needs the visible token of every row; use Bag")
+        x = block.by_type(x, table, inputs, lambda name, tensor: tap(f"blocks.0.{name}", tensor))
+        return self._head(x, tap)
+
+    def _head(self, x: Tensor, tap) -> Float[Tensor, "... vocab"]:
+        x = x if self.ln_final is None else tap("ln_final.hook_normalized", self.ln_final(x))
+        if self.unembed.W_U is not None:
+            x = x @ self.unembed.W_U
+        elif self.embed is not None:
+            x = x @ self.embed.W_E.T
+        return x if self.unembed.b_U is None else x + self.unembed.b_U
+
+
+def match_names(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The names that match any glob pattern, in order; a pattern without a match is an `ArgumentError`."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise ArgumentError(f"{pattern!r}: no parameter of that name{nearest(pattern, names)}")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]

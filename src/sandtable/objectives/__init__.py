@@ -1,0 +1,7 @@
+"""What is asked of a model: draw the randomness, then a pure loss."""
+
+from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
+from sandtable.objectives.masked_lm import MaskedLM
+from sandtable.objectives.penalty import l2_penalty
+
+__all__ = ["Apply", "Example", "MaskedLM", "Objective", "OneForward", "Params", "l2_penalty"]

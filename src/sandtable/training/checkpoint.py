@@ -1,0 +1,64 @@
+"""State on disk, written atomically: a killed run goes on from its last checkpoint as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
+    """Write a safetensors file with JSON facts in its header; readers see the old file or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file(dict(tensors), temporary, metadata={"sandtable": json.dumps(facts or {})})
+        with open(temporary, "rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    with safetensors.safe_open(path, framework="pt") as handle:
+        facts = json.loads((handle.metadata() or {}).get("sandtable", "{}"))
+    return load_file(path), facts
+
+
+class Checkpoint:
+    """A file that holds the state of one stack; saved at most every `every` seconds."""
+
+    def __init__(self, path: Path, *, every: float = 20.0) -> None:
+        self.path, self.every = Path(path), every
+        self.last = time.monotonic()
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last >= self.every
+
+    def save(self, state: Mapping[str, Tensor]) -> None:
+        write_tensors(self.path, state)
+        self.last = time.monotonic()
+
+    def load(self) -> dict[str, Tensor] | None:
+        """The saved state; a file that cannot be read is set aside with a warning."""
+        if not self.path.exists():
+            return None
+        try:
+            return read_tensors(self.path)[0]
+        except (safetensors.SafetensorError, ValueError, OSError) as error:
+            aside = self.path.with_suffix(".damaged")
+            os.replace(self.path, aside)
+            warnings.warn(f"{self.path.name} is damaged ({error}); set aside as {aside.name}", stacklevel=2)
+            return None
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)

@@ -1,0 +1,115 @@
+"""Optimisers that broadcast over a leading model dimension: every model has its own learning rate and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sandtable.arguments import number
+
+PerModel = Float[Tensor, " models"]
+State = dict[str, Tensor]
+
+
+def _wide(value: PerModel, like: Tensor) -> Tensor:
+    return value.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+class Optimizer(Protocol):
+    """`settings` names the numbers that may differ between models. Parameters are updated in place, one at a time."""
+
+    settings: ClassVar[tuple[str, ...]]
+
+    def start(self, parameter: Tensor) -> State: ...
+
+    def update(
+        self, parameter: Tensor, grad: Tensor, state: State, rate: PerModel, per_model: Mapping[str, PerModel]
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class SGD:
+    """v ← μ v + g; θ ← θ − η v (Nesterov: θ ← θ − η (g + μ v)); decoupled weight decay θ ← θ − η w θ."""
+
+    lr: float = 0.1
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    settings: ClassVar[tuple[str, ...]] = ("lr", "momentum", "weight_decay")
+
+    def __post_init__(self) -> None:
+        number("lr", self.lr, least=0.0)
+        number("momentum", self.momentum, least=0.0, most=1.0)
+        number("weight_decay", self.weight_decay, least=0.0)
+
+    def start(self, parameter: Tensor) -> State:
+        return {"velocity": torch.zeros_like(parameter)}
+
+    def update(self, parameter, grad, state, rate, per_model):
+        rate, momentum = _wide(rate, parameter), _wide(per_model["momentum"], parameter)
+        velocity = state["velocity"].mul_(momentum).add_(grad)
+        direction = grad + momentum * velocity if self.nesterov else velocity
+        parameter.mul_(1 - rate * _wide(per_model["weight_decay"], parameter)).sub_(rate * direction)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba 2015) with bias correction; `weight_decay` is decoupled (AdamW, Loshchilov & Hutter 2019)."""
+
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    settings: ClassVar[tuple[str, ...]] = ("lr", "beta1", "beta2", "eps", "weight_decay")
+
+    def __post_init__(self) -> None:
+        number("lr", self.lr, least=0.0)
+        number("beta1", self.beta1, least=0.0, most=1.0)
+        number("beta2", self.beta2, least=0.0, most=1.0)
+        number("eps", self.eps, least=0.0)
+        number("weight_decay", self.weight_decay, least=0.0)
+
+    def start(self, parameter: Tensor) -> State:
+        count = torch.zeros(len(parameter), dtype=parameter.dtype, device=parameter.device)
+        return {"mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter), "count": count}
+
+    def update(self, parameter, grad, state, rate, per_model):
+        beta1, beta2 = per_model["beta1"], per_model["beta2"]
+        count = state["count"].add_(1)
+        mean = state["mean"].lerp_(grad, _wide(1 - beta1, grad))
+        square = state["square"].mul_(_wide(beta2, grad)).addcmul_(grad, grad * _wide(1 - beta2, grad))
+        step = _wide(rate / (1 - beta1**count), grad)
+        scale = _wide((1 - beta2**count).rsqrt(), grad)
+        parameter.mul_(1 - _wide(rate * per_model["weight_decay"], parameter))
+        parameter.sub_(step * mean / (square.sqrt() * scale + _wide(per_model["eps"], grad)))
+
+
+@dataclass(frozen=True)
+class NormalisedGD:
+    """θ ← θ − η g / ‖g‖, the norm taken over all trained parameters of a model together."""
+
+    lr: float = 0.1
+    settings: ClassVar[tuple[str, ...]] = ("lr",)
+    needs: ClassVar[tuple[str, ...]] = ("gradient_norm",)
+
+    def __post_init__(self) -> None:
+        number("lr", self.lr, least=0.0)
+
+    def start(self, parameter: Tensor) -> State:
+        return {}
+
+    def update(self, parameter, grad, state, rate, per_model):
+        norm = per_model["gradient_norm"].clamp_min(torch.finfo(grad.dtype).tiny)
+        parameter.sub_(_wide(rate / norm, parameter) * grad)
+
+
+def defaults(optimizer: Optimizer) -> dict[str, float]:
+    """The settings of an optimiser that a grid may vary, with their values."""
+    named = {field.name for field in fields(optimizer)}  # pyright: ignore[reportArgumentType]
+    return {name: float(getattr(optimizer, name)) for name in optimizer.settings if name in named}
