@@ -1,0 +1,168 @@
+"""Model-steps per second of stacked training against the usual ways, on the published topic setting.
+
+    python benchmarks/training.py [--device cuda] [--models 64] [--seconds 10]
+
+One run measures, on the same machine and the same data: (1) 64 stacked models with full N × N attention; (2) the same
+models one after another in eager PyTorch; (3) 64 stacked models with the type-level form of attention; (4) Hugging
+Face's BertForMaskedLM cut to one layer, one model at a time. Ratios are of model-steps per second. Beside them: the
+floating-point rate that was achieved and the machine's own rate on a large matrix product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch.utils._pytree import tree_map
+
+from sandtable.models import FanIn, Transformer
+from sandtable.objectives import MaskedLM
+from sandtable.training import Adam, Recipe, stream
+from sandtable.worlds import TopicModel
+
+WORLD = TopicModel(topics=10, words=10, dirichlet=0.1)
+BATCH = 40
+
+
+def model() -> Transformer:
+    return Transformer(WORLD.vocab, embedding="one-hot", output=False, residual=False, initial={"*": FanIn()})
+
+
+def stacked(form: str, models: int, device: str, seconds: float) -> tuple[float, float]:
+    """(steady model-steps per second, peak memory in MB) of one stack, measured between progress reports."""
+    ticks: list[tuple[float, int]] = []
+
+    class Enough(Exception):
+        pass
+
+    def progress(step: int, steps: int, speed: float, loss: float) -> None:
+        if device != "cpu":
+            torch.cuda.synchronize()
+        ticks.append((time.monotonic(), step))
+        if len(ticks) > 2 and ticks[-1][0] - ticks[1][0] > seconds:
+            raise Enough
+
+    recipe = Recipe(model(), WORLD, MaskedLM(form=form), steps=10**6, batch_size=BATCH, optimizer=Adam(0.01), chunk=models)
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        recipe.train(models, device=device, progress=progress)
+    except Enough:
+        pass
+    (t0, s0), (t1, s1) = ticks[1], ticks[-1]
+    memory = torch.cuda.max_memory_allocated() / 2**20 if device != "cpu" else float("nan")
+    return models * (s1 - s0) / (t1 - t0), memory
+
+
+def one_by_one(step: Callable[[int], None], device: str, seconds: float, warm: int = 5) -> float:
+    """Steps per second of a plain training loop."""
+    for i in range(warm):
+        step(i)
+    if device != "cpu":
+        torch.cuda.synchronize()
+    began, done = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        step(warm + done)
+        done += 1
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return done / (time.monotonic() - began)
+
+
+def data(device: str, steps: int = 64) -> list[dict]:
+    batch = WORLD.sample(steps * BATCH, stream("data", 0)).fold(steps)
+    drawn = MaskedLM().draw_block(batch, stream("noise", 0), range(steps))
+    return [tree_map(lambda t, s=s: t[s].to(device), drawn) for s in range(steps)]
+
+
+def eager(device: str, seconds: float) -> float:
+    """Our Transformer as an ordinary module, torch.optim.Adam, the loss at the selected positions; data drawn before."""
+    net = model().initialise(stream("init", 0)).to(device)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    examples = data(device)
+
+    def step(i: int) -> None:
+        example = examples[i % len(examples)]
+        logits = net(example["inputs"]).flatten(0, 1).index_select(0, example["row"])
+        loss = (F.cross_entropy(logits, example["target"], reduction="none") * example["weight"]).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return one_by_one(step, device, seconds)
+
+
+def hugging_face(device: str, seconds: float) -> float:
+    """BertForMaskedLM with one layer and one head, as wide as the vocabulary, on the same data."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    size = WORLD.vocab_size + 3
+    config = BertConfig(
+        vocab_size=size, hidden_size=size, num_hidden_layers=1, num_attention_heads=1, intermediate_size=size,
+        max_position_embeddings=256, attn_implementation="eager",
+    )  # fmt: skip
+    net = BertForMaskedLM(config).to(device).train()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.0)
+    examples = data(device)
+    for example in examples:
+        ids = example["inputs"].ids
+        labels = torch.full_like(ids, -100).flatten()
+        real = example["weight"] > 0
+        labels[example["row"][real]] = example["target"][real]
+        example["labels"] = labels.reshape(ids.shape)
+
+    def step(i: int) -> None:
+        example = examples[i % len(examples)]
+        ids, mask = example["inputs"]
+        loss = net(input_ids=ids, attention_mask=mask.long(), labels=example["labels"]).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return one_by_one(step, device, seconds)
+
+
+def matmul_peak(device: str, size: int = 2048) -> float:
+    a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
+    rate = one_by_one(lambda i: torch.mm(a, b), device, 2.0)
+    return rate * 2 * size**3
+
+
+def flops(form: str) -> float:
+    """Multiply–adds ×2 of one model-step: forward products, and twice that for the backward pass."""
+    size, longest = WORLD.vocab_size, WORLD.longest
+    if form == "positions":  # projections are look-ups; scores and mixing are N × N × V each
+        return 3 * 2 * (2 * BATCH * longest**2 * size)
+    rows = MaskedLM(form="types").draw_block(WORLD.sample(BATCH, stream("data", 0)).fold(1), stream("noise", 0), range(1))
+    return 3 * 2 * (2 * rows["inputs"].query.shape[-1] * size**2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--models", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    arguments = parser.parse_args()
+    device, models, seconds = arguments.device, arguments.models, arguments.seconds
+    name = torch.cuda.get_device_name() if device != "cpu" else f"{torch.get_num_threads()} CPU threads"
+    peak = matmul_peak(device)
+    plain = eager(device, seconds)
+    bert = hugging_face(device, seconds)
+    print(f"{name}, torch {torch.__version__}; float32 matmul 2048³: {peak / 1e9:.0f} GFLOP/s")
+    print(f"{'':44}{'model-steps/s':>14}{'vs eager':>10}{'vs BERT':>10}{'GFLOP/s':>10}{'MB':>8}")
+    print(f"{'eager PyTorch, one by one, N × N':44}{plain:14.1f}{1:10.1f}{plain / bert:10.1f}"
+          f"{plain * flops('positions') / 1e9:10.1f}")
+    print(f"{'Hugging Face BERT, 1 layer, one by one':44}{bert:14.1f}{bert / plain:10.2f}{1:10.1f}")
+    for form, label in (("positions", "stacked, N × N attention"), ("types", "stacked, type-level attention")):
+        for count in sorted({1, 8, models}):
+            speed, memory = stacked(form, count, device, seconds)
+            rate = speed * flops(form) / 1e9
+            text = f"{label}, {count} models"
+            print(f"{text:44}{speed:14.1f}{speed / plain:10.1f}{speed / bert:10.1f}{rate:10.1f}{memory:8.0f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

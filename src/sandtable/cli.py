@@ -1,0 +1,374 @@
+"""The front door: list, show, verify, report, sample."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+import webbrowser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.lab import registry
+from sandtable.lab.claim import SCALES
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from sandtable.lab.run import Outcome, Progress
+
+app = typer.Typer(
+    help="Small worlds, small models, closed forms, and a verdict on whether the prediction held.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_From = Annotated[
+    list[Path] | None, typer.Option("--from", metavar="FILE", help="Also the claims of this Python file.")
+]
+_Store = Annotated[Path | None, typer.Option("--store", help="Folder of results (default: $SANDTABLE_HOME, or runs).")]
+
+WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "topics": ("TopicModel", {"topics": 10, "words": 10, "length": (8, 12), "dirichlet": 0.1}),
+}
+_COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; a mistake in the call is one line on stderr and exit status 2."""
+    warnings.showwarning = _show_warning
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="sandtable")
+    except ArgumentError as error:
+        print(f"sandtable: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+@app.command("list")
+def list_claims(
+    patterns: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Names or shell patterns.")] = None,
+    files: _From = None,
+    store: _Store = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout.")] = False,
+) -> None:
+    """Every claim, its source, what is expected of it and its last verdict."""
+    known = registry.cards(files or ())
+    chosen = [known[name] for name in registry.match(patterns or ["*"], known)] if known or patterns else []
+    cards: list[dict[str, Any]] = [card | {"last": _last(card["id"], store)} for card in chosen]
+    if as_json:
+        return print(json.dumps(cards, ensure_ascii=False))
+    table = _table("claim", "statement", "source", "expected", "last verdict")
+    for card in cards:
+        name = card["id"] + (" *" if card["tour"] else "")
+        last = card["last"]
+        seen = _verdict(last["verdict"], f" ({last['scale']}, {last['date'][:10]})") if last else "—"
+        table.add_row(name, card["statement"], _source(card["source"]), card["expected"], seen)
+    console = _console()
+    console.print(table)
+    console.print(f"{len(cards)} claims; * is part of the tour (sandtable verify)", style="dim")
+
+
+@app.command()
+def show(
+    claim: Annotated[str, typer.Argument(help="The id of a claim.")], files: _From = None, store: _Store = None
+) -> None:
+    """A claim: statement, source, settings, and what would refute it."""
+    known = registry.cards(files or ())
+    for card in (known[name] for name in registry.match([claim], known)):
+        _show(card, _last(card["id"], store))
+
+
+@app.command()
+def verify(
+    patterns: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Names or shell patterns.")] = None,
+    scale: Annotated[str | None, typer.Option(help="smoke, desk (the default) or paper.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "cpu",
+    seeds: Annotated[int | None, typer.Option(help="How many seeds (default: what each claim asks for).")] = None,
+    seed_base: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Claims to run side by side, each in a process of its own.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads of each job (default: the cores, shared).")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
+    store: _Store = None,
+    files: _From = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout, nothing else there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Run claims, compare with the prediction, judge. Exit status 0: all as expected, 1: not, 2: a mistake in the call.
+
+    Without CLAIM and --scale: the tour, one claim per line of work, and then the report. With --scale alone: every
+    claim that has this scale.
+    """
+    if scale is not None:
+        one_of("scale", scale, SCALES)
+    whole("--seed-base", seed_base, least=0)
+    for name, value in (("--seeds", seeds), ("--jobs", jobs), ("--threads", threads)):
+        if value is not None:
+            whole(name, value)
+    cards = registry.cards(files or ())
+    tour = not patterns and scale is None
+    names = [name for name, card in cards.items() if card["tour"]] if tour else None
+    names = registry.match(patterns or ["*"], cards) if names is None else names
+    from sandtable.lab.run import verify as run  # only now: a mistyped name should not wait for torch
+
+    known = registry.load(files or ())
+    progress = _progress(quiet=quiet)
+    interrupted = False
+    try:
+        with progress:
+            run(
+                [known[name] for name in names],
+                scale=scale or "desk",
+                seeds=seeds,
+                seed_base=seed_base,
+                device=device,
+                store=store,
+                fresh=fresh,
+                jobs=jobs,
+                threads=threads,
+                files=files or (),
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        interrupted = True
+    outcomes = sorted(progress.outcomes, key=lambda outcome: outcome.claim)
+    if as_json:
+        print(json.dumps([outcome.as_json() for outcome in outcomes], allow_nan=False, ensure_ascii=False))
+    else:
+        _print_outcomes(outcomes)
+    if interrupted:
+        print("sandtable: interrupted; finished work is kept, the same command goes on from there", file=sys.stderr)
+        raise typer.Exit(130)
+    if tour:
+        print(f"report: {_write_report(store, cards)}", file=sys.stderr if as_json else sys.stdout)
+    raise typer.Exit(0 if all(outcome.ok for outcome in outcomes) else 1)
+
+
+@app.command()
+def report(
+    store: _Store = None,
+    files: _From = None,
+    browse: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write the report, one self-contained HTML page: scoreboard, figures, settings, errata."""
+    path = _write_report(store, registry.cards(files or ()))
+    print(path)
+    if browse:
+        webbrowser.open(path.resolve().as_uri())
+
+
+@app.command()
+def sample(
+    world: Annotated[str, typer.Argument(help=f"One of: {', '.join(WORLDS)}.")],
+    count: Annotated[int, typer.Option("-n", help="How many samples.")] = 5,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter.")] = None,
+) -> None:
+    """Look at a world: a few samples of it."""
+    kind, defaults = WORLDS[one_of("world", world, WORLDS)]
+    whole("-n", count)
+    whole("--seed", seed, least=0)
+    import torch
+
+    from sandtable import worlds
+
+    make = getattr(worlds, kind)
+    fields = list(make.__dataclass_fields__)
+    given = dict(_setting(text, fields) for text in settings or ())
+    law = make(**(defaults | given))
+    batch = law.sample(count, torch.Generator().manual_seed(seed))
+    print(f"{law}", file=sys.stderr)
+    for tokens, real in zip(batch.x, batch.mask, strict=True):
+        print(" ".join(law.vocab.tokens[token] for token in tokens[real].tolist()))
+
+
+def parse_value(text: str) -> int | float | str | tuple[int, ...] | None:
+    """What a person means by `text`: none, a whole number, a number, whole numbers with commas between, or a word."""
+    if text.lower() == "none":
+        return None
+    if "," in text:
+        parts = [part.strip() for part in text.strip("()").split(",") if part.strip()]
+        if not parts or not all(part.lstrip("+-").isdecimal() for part in parts):
+            raise ArgumentError(f"{text!r}: must be whole numbers with commas between")
+        return tuple(int(part) for part in parts)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _setting(text: str, fields: Sequence[str]) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentError(f"--set {text!r}: must be NAME=VALUE")
+    return one_of("--set", name, fields), parse_value(value)
+
+
+def _write_report(store: Path | None, cards: Mapping[str, Mapping[str, Any]]) -> Path:
+    from sandtable.lab.report import write_report
+    from sandtable.lab.store import Store
+
+    folder = Store(store)
+    folder.require_writable()
+    return write_report(folder.root, claims=list(cards.values()))
+
+
+def _last(claim: str, store: Path | None) -> dict[str, Any] | None:
+    from sandtable.lab.store import Store
+
+    record = Store(store).last_verdict(claim)
+    return record and {key: record[key] for key in ("verdict", "scale", "date", "ok", "checks")}
+
+
+def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
+    console = _console()
+    console.print(card["id"], style="bold")
+    console.print(card["statement"])
+    console.print(f"source: {_source(card['source'])}")
+    console.print(f"expected: {card['expected']}")
+    if card["erratum"]:
+        console.print(f"erratum: {card['erratum']}\ncorrected: {card['corrected']}")
+    table = _table("setting", *card["scales"])
+    for name in card["scales"]["desk"]:
+        table.add_row(name, *(settings[name] for settings in card["scales"].values()))
+    table.add_row("seeds", *(str(count) for count in card["seeds"].values()))
+    console.print(table)
+    if card["controls"]:
+        console.print("must be refuted:")
+    for control in card["controls"]:
+        change = ", ".join(f"{name}={value}" for name, value in control["change"].items())
+        console.print(f"  {control['name']} ({change}) refutes {', '.join(control['refutes'])}")
+    if last:
+        console.print("last verdict:", _verdict(last["verdict"], f" ({last['scale']}, {last['date']})"))
+        console.print(_checks_table(last["checks"]))
+
+
+def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+    if not outcomes:
+        return
+    table = _table("claim", "verdict", "check", "predicted", "measured (interval)", "controls", "seconds")
+    for outcome in outcomes:
+        refuted = sum(control["verdict"] == "refuted" for control in outcome.controls)
+        controls = f"{refuted}/{len(outcome.controls)} refuted" if outcome.controls else "—"
+        surprise = "" if outcome.verdict == outcome.expected else f", expected {outcome.expected}"
+        verdict = _verdict(outcome.verdict, surprise)
+        rows = [_numbers(check) for check in outcome.checks] or [("", "", "")]
+        for row, numbers in enumerate(rows):
+            first = row == 0
+            ends = (controls, f"{outcome.seconds:.1f}") if first else ("", "")
+            table.add_row(outcome.claim if first else "", verdict if first else "", *numbers, *ends)
+    console = _console()
+    console.print(table)
+    for outcome in outcomes:
+        for check in outcome.checks:
+            if not outcome.ok and check["verdict"] != outcome.expected:
+                console.print(f"{outcome.claim}: {check['name']}: {outcome.messages[check['name']]}")
+        for note in outcome.notes:
+            console.print(f"{outcome.claim}: {note}")
+        for control in outcome.controls:
+            if control["verdict"] != "refuted":
+                text = f"{outcome.claim}: control {control['name']!r} should be refuted, but: {control['verdict']}"
+                console.print(text)
+    good = sum(outcome.ok for outcome in outcomes)
+    console.print(f"{good} of {len(outcomes)} claims are as expected")
+
+
+def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("check", "predicted", "measured (interval)", "verdict")
+    for check in checks:
+        table.add_row(*_numbers(check), _verdict(check["verdict"]))
+    return table
+
+
+def _numbers(check: Mapping[str, Any]) -> tuple[str, str, str]:
+    measured, low, high = (_number(check[key]) for key in ("measured", "low", "high"))
+    interval = "" if low == high == measured else f" ({low} … {high})"
+    return check["name"], _number(check["predicted"]), measured + interval
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, int | float):
+        return f"{value:.4g}"
+    return "—" if value is None else str(value)
+
+
+def _verdict(verdict: str, after: str = "") -> Text:
+    from rich.text import Text
+
+    return Text.assemble((verdict, _COLOUR.get(verdict, "default")), after)
+
+
+def _source(source: Mapping[str, Any]) -> str:
+    return f"{source['authors']} {source['year']}, {source['where']}"
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)  # "[mask]" in a statement is a word, not a style
+    if not console.is_terminal:
+        console.width = 200  # a file or a pipe has no edge to fold at
+    return console
+
+
+def _table(*columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, overflow="fold")
+    return table
+
+
+def _progress(*, quiet: bool) -> Any:
+    """Progress on stderr: a line that changes on a terminal, nothing where nobody watches."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from sandtable.lab.run import Progress
+
+    class Watched(Progress):
+        def __init__(self) -> None:
+            self.console = Console(stderr=True, highlight=False)
+            self.shown = self.console.is_terminal and not quiet
+            self.status = self.console.status("starting") if self.shown else None
+            self.outcomes: list[Outcome] = []
+
+        def __enter__(self) -> Progress:
+            if self.status is not None:
+                self.status.start()
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            if self.status is not None:
+                self.status.stop()
+
+        def doing(self, text: str) -> None:
+            if self.status is not None:
+                self.status.update(escape(text))
+
+        def done(self, outcome: Outcome) -> None:
+            self.outcomes.append(outcome)
+            if outcome.trace:
+                self.say(f"{outcome.claim}:\n{outcome.trace.rstrip()}")
+            if self.shown:
+                self.say(f"{outcome.claim}: {outcome.verdict} ({outcome.seconds:.1f} s)")
+
+        def say(self, text: str) -> None:
+            self.console.print(text, markup=False, soft_wrap=True)
+
+    return Watched()
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    print(f"sandtable: warning: {message}", file=sys.stderr)

@@ -1,0 +1,99 @@
+"""What a claim is and how it is judged: evidence, statistics, verdicts, the store, local execution, the report.
+
+Heavy names are loaded when they are first used: `sandtable list` must not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sandtable.lab.claim import SCALES, Claim, Control, Source, claim
+
+if TYPE_CHECKING:
+    from sandtable.lab.evidence import (
+        Check,
+        Evidence,
+        Table,
+        agrees,
+        below,
+        bounded,
+        exact,
+        exceeds,
+        law,
+        orders,
+        passing,
+        proportion,
+        statistic,
+    )
+    from sandtable.lab.keys import describe, fingerprint, source_hash
+    from sandtable.lab.laboratory import Lab
+    from sandtable.lab.registry import load
+    from sandtable.lab.report import write_report
+    from sandtable.lab.run import Outcome, verify
+    from sandtable.lab.store import Store
+    from sandtable.lab.verdict import Judgement, judge
+
+_HOMES = {
+    "evidence": (
+        "Check",
+        "Evidence",
+        "Table",
+        "agrees",
+        "below",
+        "bounded",
+        "exact",
+        "exceeds",
+        "law",
+        "orders",
+        "passing",
+        "proportion",
+        "statistic",
+    ),
+    "keys": ("describe", "fingerprint", "source_hash"),
+    "laboratory": ("Lab",),
+    "registry": ("load",),
+    "report": ("write_report",),
+    "run": ("Outcome", "verify"),
+    "store": ("Store",),
+    "verdict": ("Judgement", "judge"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "SCALES",
+    "Check",
+    "Claim",
+    "Control",
+    "Evidence",
+    "Judgement",
+    "Lab",
+    "Outcome",
+    "Source",
+    "Store",
+    "Table",
+    "agrees",
+    "below",
+    "bounded",
+    "claim",
+    "describe",
+    "exact",
+    "exceeds",
+    "fingerprint",
+    "judge",
+    "law",
+    "load",
+    "orders",
+    "passing",
+    "proportion",
+    "source_hash",
+    "statistic",
+    "verify",
+    "write_report",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)

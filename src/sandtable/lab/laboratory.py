@@ -1,0 +1,200 @@
+"""The laboratory a claim works in: its seeds, its device, its generators, and everything already computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.lab.claim import SCALES
+from sandtable.lab.keys import describe, fingerprint, source_hash
+from sandtable.lab.store import CHECKSUMS, Store, remove
+
+_SEEDS = "__seeds__"
+
+
+@dataclass(frozen=True, eq=False)
+class Lab:
+    """What a claim's function is given besides its settings.
+
+    Trained models (`fit`) and measurements (`measure`) are artefacts of the store, shared by every claim and control
+    that asks for the same. With `fresh`, those older than `started` do not count.
+    """
+
+    seeds: Sequence[int] = (0,)
+    scale: str = "desk"
+    device: str = "cpu"
+    threads: int = field(default_factory=torch.get_num_threads)
+    store: Store = field(default_factory=Store)
+    fresh: bool = False
+    started: float = field(default_factory=time.time)
+    progress: Callable[[str], object] | None = None
+    _memo: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seeds", tuple(whole("seed", seed, least=0) for seed in self.seeds))
+        if len(set(self.seeds)) < len(self.seeds) or not self.seeds:
+            raise ArgumentError(f"seeds={self.seeds!r}: must be distinct, and at least one")
+        one_of("scale", self.scale, SCALES)
+        object.__setattr__(self, "device", resolve_device(self.device))
+        whole("threads", self.threads)
+
+    def only(self, seeds: Iterable[int]) -> Lab:
+        """The same laboratory with other seeds."""
+        return dataclasses.replace(self, seeds=tuple(seeds))
+
+    def generator(self, seed: int, purpose: str) -> torch.Generator:
+        """A CPU generator of its own for every (seed, purpose): seeded with 63 bits of their SHA-256."""
+        digest = hashlib.sha256(f"{whole('seed', seed, least=0)}:{purpose}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+
+    def fit(self, recipe: Any) -> Any:
+        """The recipe trained on the lab's seeds, from the store where it was trained before.
+
+        Chunk c holds seeds c·chunk … (c+1)·chunk − 1 and is always trained whole, so the bits of a seed never depend on
+        how many were asked for.
+        """
+        chunk = whole("chunk", recipe.chunk)
+        key = self._key("fit", recipe) | {"recipe": describe(recipe)}
+        folder = self.store.path("fits", fingerprint(key)[:32])
+        fits = [self._chunk(recipe, folder, c, key) for c in sorted({seed // chunk for seed in self.seeds})]
+        whole_fit = fits[0] if len(fits) == 1 else type(fits[0]).join(fits)
+        return whole_fit.select(list(self.seeds))
+
+    def measure(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        """`function(lab, *args, **kwargs)`: arrays by name, each with one row per seed; only new seeds are computed."""
+        key = self._key("measure", function, args, kwargs) | {
+            "function": describe(function),
+            "args": describe(args),
+            "kwargs": describe(kwargs),
+            "scale": self.scale,
+        }
+        folder = self.store.path("measures", fingerprint(key)[:32])
+        rows = self._rows(folder)
+        if any(seed not in rows for seed in self.seeds):
+            with self.store.lock(folder, waiting=self._waiting):
+                rows = self._rows(folder)
+                missing = [seed for seed in self.seeds if seed not in rows]
+                if missing:
+                    arrays = _checked(function, function(self.only(missing), *args, **kwargs), len(missing))
+                    self.store.write_json(folder / "key.json", {"key": key})
+                    self.store.write_arrays(folder / _block(missing), {_SEEDS: np.array(missing), **arrays})
+                    rows |= _by_seed(missing, arrays)
+        names = list(rows[self.seeds[0]])
+        if any(list(rows[seed]) != names for seed in self.seeds):
+            raise ValueError(f"{function.__qualname__}: must return the same names for every seed")
+        return {name: np.stack([rows[seed][name] for seed in self.seeds]) for name in names}
+
+    def _key(self, kind: str, *things: Any) -> dict[str, Any]:
+        """What every key covers besides the thing itself."""
+        gpu = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else ""
+        return {
+            "kind": kind,
+            "device": self.device.partition(":")[0] + (gpu and f" {gpu}"),
+            "dtype": str(torch.get_default_dtype()),
+            "threads": self.threads,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "sources": source_hash(*things),
+        }
+
+    def _chunk(self, recipe: Any, folder: Path, index: int, key: dict[str, Any]) -> Any:
+        place = folder / f"chunk-{index}"
+        if str(place) not in self._memo:
+            with self.store.lock(place, waiting=self._waiting):
+                known = self._load(recipe, place)
+                self._memo[str(place)] = self._train(recipe, place, index, key) if known is None else known
+        return self._memo[str(place)]
+
+    def _load(self, recipe: Any, place: Path) -> Any:
+        if not self._counts(place / CHECKSUMS) or not self.store.has_folder(place):
+            return None
+        # With its checksums right a fit is what was saved, so an error here is a bug and not damage.
+        from sandtable.training import Fit
+
+        return Fit.load(place, recipe)
+
+    def _train(self, recipe: Any, place: Path, index: int, key: dict[str, Any]) -> Any:
+        checkpoint = place.with_name(f"{place.name}.checkpoint")
+        if self.fresh:
+            remove(checkpoint)
+        seeds = list(range(index * recipe.chunk, (index + 1) * recipe.chunk))
+        self.store.write_json(place.with_name("key.json"), {"key": key})
+        with self.store.writing(place):
+            fit = recipe.train(seeds=seeds, device=self.device, checkpoint=checkpoint, progress=self._report)
+        self.store.write_folder(place, fit.save)
+        remove(checkpoint)
+        return fit
+
+    def _rows(self, folder: Path) -> dict[int, dict[str, np.ndarray]]:
+        """Every seed measured so far; where two files have one, the newer file counts."""
+        rows: dict[int, dict[str, np.ndarray]] = {}
+        files = [file for file in folder.glob("seeds-*.npz") if self._counts(file)]
+        for file in sorted(files, key=lambda file: (file.stat().st_mtime, file.name)):
+            arrays = self.store.read_arrays(file)
+            if arrays is not None:
+                rows |= _by_seed(arrays.pop(_SEEDS).tolist(), arrays)
+        return rows
+
+    def _counts(self, file: Path) -> bool:
+        return file.exists() and (not self.fresh or file.stat().st_mtime >= self.started)
+
+    def _report(self, step: int, steps: int, speed: float, loss: float) -> None:
+        if self.progress is not None:
+            self.progress(f"step {step}/{steps} · {speed:,.0f} model-steps/s · loss {loss:.4g}")
+
+    def _waiting(self) -> None:
+        if self.progress is not None:
+            self.progress("waiting for another process that computes the same")
+
+
+def resolve_device(name: str) -> str:
+    """`cpu`, `cuda`, `cuda:N`, or `auto` (a GPU if there is one); an `ArgumentError` where it is not there."""
+    kind, _, index = str(name).partition(":")
+    if kind not in ("cpu", "cuda", "auto") or (index and not (kind == "cuda" and index.isdecimal())):
+        raise ArgumentError(
+            f"device={name!r}: must be cpu, cuda, cuda:N or auto{nearest(kind, ['cpu', 'cuda', 'auto'])}"
+        )
+    there = torch.cuda.is_available()
+    if kind == "auto":
+        return "cuda" if there else "cpu"
+    if kind == "cuda" and not there:
+        raise ArgumentError(f"device={name!r}: no CUDA device was found; use cpu or auto")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ArgumentError(f"device={name!r}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
+    return name
+
+
+def _checked(function: Callable[..., Any], result: Any, count: int) -> dict[str, np.ndarray]:
+    name = getattr(function, "__qualname__", repr(function))
+    if not isinstance(result, dict) or not result:
+        raise TypeError(f"{name}: must return a dict of arrays, got {type(result).__name__}")
+    arrays = {key: _to_numpy(value) for key, value in result.items()}
+    for key, array in arrays.items():
+        if not isinstance(key, str) or key == _SEEDS or "/" in key:
+            raise TypeError(f"{name}: {key!r} cannot be the name of an array")
+        if array.dtype.hasobject:
+            raise TypeError(f"{name}: {key!r} must be numbers, got dtype {array.dtype}")
+        if array.shape[:1] != (count,):
+            raise ValueError(f"{name}: {key!r} must have one row per seed ({count}), got shape {array.shape}")
+    return arrays
+
+
+def _to_numpy(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+
+
+def _by_seed(seeds: Sequence[int], arrays: dict[str, np.ndarray]) -> dict[int, dict[str, np.ndarray]]:
+    return {seed: {name: array[row] for name, array in arrays.items()} for row, seed in enumerate(seeds)}
+
+
+def _block(seeds: Sequence[int]) -> str:
+    return f"seeds-{min(seeds)}-{max(seeds)}-{fingerprint(list(seeds))[:8]}.npz"

@@ -1,0 +1,380 @@
+"""Running claims: measure, judge, hold against the controls, and keep a record of each as soon as it is finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import multiprocessing
+import os
+import re
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from sandtable import __version__
+from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.lab.claim import SCALES, Claim, Control
+from sandtable.lab.evidence import Evidence
+from sandtable.lab.keys import fingerprint, source_hash
+from sandtable.lab.laboratory import Lab, resolve_device
+from sandtable.lab.registry import card, find
+from sandtable.lab.store import Store, StoreError
+from sandtable.lab.verdict import judge
+
+# What `verify --json` prints of an outcome.
+JSON_KEYS = ("claim", "scale", "expected", "verdict", "seeds", "seconds", "device", "version", "settings_hash")
+JSON_KEYS += ("controls", "checks")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one claim. `ok`: the verdict is the expected one and every control was refuted."""
+
+    claim: str
+    scale: str
+    expected: str
+    verdict: str
+    seeds: int
+    seconds: float
+    device: str
+    settings_hash: str
+    version: str = __version__
+    controls: Sequence[Mapping[str, Any]] = ()
+    checks: Sequence[Mapping[str, Any]] = ()
+    messages: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    trace: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.verdict == self.expected and all(control["verdict"] == "refuted" for control in self.controls)
+
+    def as_json(self) -> dict[str, Any]:
+        return {key: plain(getattr(self, key)) for key in JSON_KEYS}
+
+
+class Progress:
+    """What `verify` tells while it works; this one only speaks of what went wrong."""
+
+    def doing(self, text: str) -> None:
+        """What is running right now."""
+
+    def done(self, outcome: Outcome) -> None:
+        """A claim is finished and its record is written."""
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to run claims; plain data that can be sent to another process."""
+
+    scale: str = "desk"
+    seeds: int | None = None
+    seed_base: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    store: str = "runs"
+    fresh: bool = False
+    files: tuple[str, ...] = ()
+    started: float = field(default_factory=time.time)
+
+    def lab(self, claim: Claim, progress: Callable[[str], object] | None = None) -> Lab:
+        count = self.seeds or claim.seeds_at(self.scale)
+        return Lab(
+            seeds=range(self.seed_base, self.seed_base + count),
+            scale=self.scale,
+            device=self.device,
+            threads=self.threads,
+            store=Store(self.store),
+            fresh=self.fresh,
+            started=self.started,
+            progress=progress,
+        )
+
+
+def verify(
+    claims: Sequence[Claim],
+    *,
+    scale: str = "desk",
+    seeds: int | None = None,
+    seed_base: int = 0,
+    device: str = "cpu",
+    store: Store | Path | str | None = None,
+    fresh: bool = False,
+    jobs: int = 1,
+    threads: int | None = None,
+    files: Sequence[Path | str] = (),
+    progress: Progress | None = None,
+) -> list[Outcome]:
+    """Run, judge and record `claims`, in their order. A claim that lacks `scale` is skipped by name on stderr.
+
+    With `jobs` > 1 the claims are spread over that many processes of `threads` threads each; they must then come from
+    entry points or from `files`.
+    """
+    progress = progress or Progress()
+    one_of("scale", scale, SCALES)
+    whole("jobs", jobs)
+    folder = store if isinstance(store, Store) else Store(store)
+    plan = Plan(
+        scale=scale,
+        seeds=None if seeds is None else whole("seeds", seeds),
+        seed_base=whole("seed_base", seed_base, least=0),
+        device=resolve_device(device),
+        threads=whole("threads", threads) if threads is not None else default_threads(jobs),
+        store=str(folder.root),
+        fresh=fresh,
+        files=tuple(str(file) for file in files),
+    )
+    folder.require_writable()
+    for item in claims:
+        if scale not in item.scales:
+            progress.say(f"skipped {item.id}: it has no {scale} scale, only {', '.join(item.scales)}")
+    chosen = [item for item in claims if scale in item.scales]
+    if jobs > 1 and len(chosen) > 1:
+        return _spread(chosen, plan, min(jobs, len(chosen)), progress)
+    before = torch.get_num_threads()
+    torch.set_num_threads(plan.threads)
+    source_hash(*(item.measure for item in chosen))  # keys speak of the sources as they were loaded
+    outcomes = []
+    try:
+        for item in chosen:
+            outcomes.append(run_claim(item, plan, progress))
+            progress.done(outcomes[-1])
+    finally:
+        torch.set_num_threads(before)
+    return outcomes
+
+
+def default_threads(jobs: int) -> int:
+    """All of torch's threads for one job; an equal share of the cores for several."""
+    return torch.get_num_threads() if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
+
+
+def run_claim(claim: Claim, plan: Plan, progress: Progress | None = None) -> Outcome:
+    """Measure and judge one claim with its controls, and write its record into the store."""
+    progress = progress or Progress()
+    began = time.perf_counter()
+    lab = plan.lab(claim, lambda text: progress.doing(f"{claim.id} · {text}"))
+    progress.doing(claim.id)
+    trial = _Trial(claim, claim.scales[plan.scale], lab, progress)
+    trial.run()
+    outcome = Outcome(
+        claim=claim.id,
+        scale=plan.scale,
+        expected=claim.expected,
+        verdict=trial.verdict,
+        seeds=len(lab.seeds),
+        seconds=round(time.perf_counter() - began, 3),
+        device=lab.device,
+        settings_hash=fingerprint(trial.settings)[:16],
+        controls=trial.controls,
+        checks=trial.checks,
+        messages=trial.messages,
+        notes=trial.notes,
+        trace=trial.trace,
+    )
+    _write_record(outcome, trial)
+    return outcome
+
+
+class _Trial:
+    """One claim under examination: what is known of it so far."""
+
+    def __init__(self, claim: Claim, settings: Any, lab: Lab, progress: Progress) -> None:
+        self.claim, self.settings, self.lab, self.progress = claim, settings, lab, progress
+        self.verdict = "error"
+        self.checks: list[dict[str, Any]] = []
+        self.controls: list[dict[str, Any]] = []
+        self.messages: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.tables: dict[str, Any] = {}
+        self.figures: dict[str, str] = {}
+        self.trace = ""
+
+    def run(self) -> None:
+        evidence = self._attempt("", lambda: self._measure(self.settings))
+        judgement = evidence and self._attempt("", lambda: judge(evidence.checks))
+        if not evidence or not judgement:
+            return
+        self.checks = [plain(result.as_json()) for result in judgement.results]
+        self.messages = {result.check.name: result.message for result in judgement.results}
+        self.notes.extend(evidence.notes)
+        self.tables = {name: {"columns": list(t.columns), "rows": plain(t.rows)} for name, t in evidence.tables.items()}
+        self._draw(evidence)
+        if uncovered := self._uncovered():
+            self.notes.append(f"no control refutes the check {', '.join(map(repr, uncovered))}: every check needs one")
+            return
+        self.verdict = judgement.verdict
+        for control in self.claim.controls:
+            self.progress.doing(f"{self.claim.id} · control: {control.name}")
+            verdict = self._attempt(f"control {control.name!r}: ", lambda control=control: self._control(control))
+            self.controls.append({"name": control.name, "verdict": verdict or "error"})
+        if self.claim.expected == "holds":
+            self._shift(evidence)
+
+    def _measure(self, settings: Any) -> Evidence:
+        evidence = self.claim.measure(settings, self.lab)
+        if not isinstance(evidence, Evidence):
+            raise TypeError(f"the function of {self.claim.id} must return Evidence, got {type(evidence).__name__}")
+        return evidence
+
+    def _uncovered(self) -> list[str]:
+        """Checks of a claim expected to hold that no control could refute: nothing shows that they can fail."""
+        named = {name for control in self.claim.controls for name in control.refutes}
+        names = [check["name"] for check in self.checks]
+        return [name for name in names if name not in named and self.claim.expected == "holds"]
+
+    def _control(self, control: Control) -> str:
+        """Refuted when every check that the control names is; else the named verdict farthest from it."""
+        evidence = self._measure(dataclasses.replace(self.settings, **control.change))
+        found = {check.name: check for check in evidence.checks}
+        for name in control.refutes:
+            if name not in found:
+                raise ArgumentError(f"there is no check {name!r} to refute{nearest(name, list(found))}")
+        verdicts = [result.verdict for result in judge([found[name] for name in control.refutes]).results]
+        return next((verdict for verdict in ("holds", "inconclusive") if verdict in verdicts), "refuted")
+
+    def _shift(self, evidence: Evidence) -> None:
+        """A tolerance that a prediction off by ±20 % would also pass says nothing; so that must be refuted."""
+        for check in evidence.checks:
+            if check.shift is not None:
+                size = f"{100 * check.shift:.3g}%" if check.predicted else f"{check.shift:.3g}"
+                for sign, mark in ((1, "+"), (-1, "−")):
+                    verdict = judge([check.shifted(sign)]).verdict
+                    self.controls.append({"name": f"prediction {mark}{size} [{check.name}]", "verdict": verdict})
+
+    def _draw(self, evidence: Evidence) -> None:
+        for name, draw in evidence.figures.items():
+            text = self._attempt(f"figure {name!r}: ", lambda draw=draw: _svg(draw))
+            if text is not None:
+                self.figures[name] = text
+
+    def _attempt(self, what: str, work: Callable[[], _Result]) -> _Result | None:
+        """A claim is foreign code: whatever it raises is its own result and must not lose those of the others."""
+        try:
+            return work()
+        except StoreError:
+            raise
+        except Exception as error:
+            self.notes.append(f"{what}{type(error).__name__}: {error}")
+            self.trace = traceback.format_exc()
+            return None
+
+
+def _write_record(outcome: Outcome, trial: _Trial) -> None:
+    """Keep the outcome, with all that the report shows, among the store's verdicts, its figures beside it."""
+    claim, lab, about = trial.claim, trial.lab, card(trial.claim)
+    place = lab.store.verdict(claim.id, lab.scale)
+    figures = {
+        name: f"{place.stem}-{re.sub('[^a-z0-9]+', '-', name.lower())}-{fingerprint(text)[:8]}.svg"
+        for name, text in trial.figures.items()
+    }
+    record = outcome.as_json() | {
+        "ok": outcome.ok,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command(claim, lab),
+        "seed_base": lab.seeds[0],
+        "threads": lab.threads,
+        "settings": about["scales"][lab.scale],
+        "messages": dict(outcome.messages),
+        "notes": list(outcome.notes),
+        "traceback": outcome.trace,
+        "tables": trial.tables,
+        "figures": [{"name": name, "file": file} for name, file in figures.items()],
+    }
+    record |= {key: about[key] for key in ("statement", "source", "erratum", "corrected", "tour")}
+    with lab.store.lock(place):
+        for name, text in trial.figures.items():
+            lab.store.write_text(place.with_name(figures[name]), text)
+        lab.store.write_json(place, record)
+        for file in place.parent.glob(f"{place.stem}-*.svg"):
+            if file.name not in figures.values():
+                file.unlink(missing_ok=True)
+
+
+def command(claim: Claim, lab: Lab) -> str:
+    """The command line that runs this again."""
+    words = ["sandtable", "verify", claim.id, "--scale", lab.scale, "--seeds", str(len(lab.seeds))]
+    words += ["--seed-base", str(lab.seeds[0])] if lab.seeds[0] else []
+    words += ["--device", lab.device, "--threads", str(lab.threads)]
+    if claim.measure.__module__.startswith("claims_from_"):
+        words += ["--from", str(sys.modules[claim.measure.__module__].__file__)]
+    return shlex.join(words)
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON: arrays become lists, numbers that are not finite become null."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _svg(draw: Callable[[], Any]) -> str:
+    from sandtable.lab.figures import svg  # matplotlib takes a while to load, and many claims draw nothing
+
+    return svg(draw())
+
+
+def _spread(claims: Sequence[Claim], plan: Plan, jobs: int, progress: Progress) -> list[Outcome]:
+    """The claims over `jobs` processes. A process that dies takes down those not finished, never those recorded."""
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    found: dict[str, Outcome] = {}
+    try:
+        waiting = {pool.submit(_work, item.id, plan): item for item in claims}
+        for future in as_completed(waiting):
+            item = waiting[future]
+            try:
+                found[item.id] = future.result()
+            except BrokenProcessPool:
+                found[item.id] = _lost(item, plan)
+            progress.done(found[item.id])
+            progress.doing(f"{len(found)} of {len(claims)} claims finished, {jobs} at a time")
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+    return [found[item.id] for item in claims]
+
+
+def _work(name: str, plan: Plan) -> Outcome:
+    """One claim in a process of its own."""
+    torch.set_num_threads(plan.threads)
+    (item,) = find([name], plan.files)
+    return run_claim(item, plan)
+
+
+def _lost(claim: Claim, plan: Plan) -> Outcome:
+    return Outcome(
+        claim=claim.id,
+        scale=plan.scale,
+        expected=claim.expected,
+        verdict="error",
+        seeds=plan.seeds or claim.seeds_at(plan.scale),
+        seconds=0.0,
+        device=plan.device,
+        settings_hash=fingerprint(claim.scales[plan.scale])[:16],
+        notes=("a worker process died, most often for want of memory: use fewer --jobs",),
+    )

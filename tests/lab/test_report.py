@@ -1,0 +1,313 @@
+"""The report: one page that stands alone, escapes what it is given, leaves out what is damaged and lists the errata."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandtable.arguments import ArgumentError
+from sandtable.lab import figures
+from sandtable.lab.keys import canonical
+from sandtable.lab.report import clean_svg, show, strip, write_report
+
+HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)> {{ 7 * 7 }}"""
+VOID = {"meta", "input", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, the balance of tags, and the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def record(claim: str, **changes: Any) -> dict[str, Any]:
+    check = {"name": "ratio", "kind": "agrees", "verdict": "holds", "unit": "seed", "n": 8, "measured": 1.5}
+    return {
+        "claim": claim,
+        "scale": "desk",
+        "expected": "holds",
+        "verdict": "holds",
+        "seeds": 8,
+        "seconds": 1.25,
+        "device": "cpu",
+        "version": "0.1.0",
+        "settings_hash": "abc",
+        "controls": [{"name": "shuffled", "verdict": "refuted"}],
+        "checks": [check | {"low": 1.4, "high": 1.6, "predicted": 1.52}],
+        "statement": f"Statement of {claim}.",
+        "source": {"authors": "Author", "year": 2023, "where": "Theorem 3"},
+        "settings": {"topics": 10, "length": [100, 150]},
+        "notes": ["a note"],
+        "tables": {"grid": {"columns": ["a", "b"], "rows": [[1, 2.5], ["x", None]]}},
+        "figures": [],
+        "command": f"sandtable verify {claim}",
+        "date": "2025-01-02T03:04:05Z",
+        "ok": True,
+    } | changes
+
+
+def put(root: Path, *records: dict[str, Any]) -> Path:
+    folder = root / "verdicts"
+    folder.mkdir(exist_ok=True, parents=True)
+    for index, content in enumerate(records):
+        (folder / f"{index:03}.json").write_text(json.dumps(content))
+    return folder
+
+
+def page(root: Path, **arguments: Any) -> Page:
+    return Page(write_report(root, **arguments).read_text())
+
+
+def test_stands_alone_and_is_well_formed(tmp_path: Path) -> None:
+    folder = put(
+        tmp_path,
+        record("topics/a", figures=[{"name": "curve", "file": "a.svg"}, {"name": "again", "file": "a.svg"}]),
+        record("topics/b", figures=[{"name": "curve", "file": "a.svg"}]),
+    )
+    drawing = figures.svg(figures.heatmaps({"m": [[1.0, -1.0], [0.5, 0.0]]}, title="Map"))
+    (folder / "a.svg").write_text(drawing)
+    path = write_report(tmp_path)
+    text = path.read_text()
+    seen = Page(text)
+    assert path == tmp_path / "report.html"
+    assert not seen.open
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not {tag for tag, _ in seen.elements} & {"link", "iframe", "img", "object"}
+    for _, attributes in seen.elements:
+        assert "src" not in attributes
+        assert (attributes.get("href") or "#").startswith(("#", "data:image/png;base64,"))
+    assert len(seen.all("figure")) == 3
+    ids = [attributes["id"] for _, attributes in seen.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    anchors = {"#" + str(name) for name in ids}
+    for tag in ("a", "use"):
+        assert {attributes["href"] for attributes in seen.all(tag)} <= anchors
+    for expected in (
+        "Statement of topics/a.",
+        "Author 2023, Theorem 3",
+        "[1.4, 1.6]",
+        "sandtable verify topics/b",
+        "a note",
+    ):
+        assert expected in seen.text
+    assert write_report(tmp_path).read_text() == text
+
+
+def test_hostile_text_is_only_text(tmp_path: Path) -> None:
+    hostile = record(
+        f"topics/{HOSTILE}",
+        statement=HOSTILE,
+        source={"authors": HOSTILE, "year": HOSTILE, "where": HOSTILE},
+        scale=HOSTILE,
+        settings={HOSTILE: HOSTILE},
+        tables={HOSTILE: {"columns": [HOSTILE], "rows": [[HOSTILE]]}},
+        controls=[{"name": HOSTILE, "verdict": HOSTILE}],
+        checks=[
+            dict.fromkeys(("name", "kind", "verdict", "unit", "n", "measured", "low", "high", "predicted"), HOSTILE)
+        ],
+        figures=[{"name": HOSTILE, "file": HOSTILE}],
+        notes=[HOSTILE],
+        command=HOSTILE,
+        expected="refuted",
+        erratum=HOSTILE,
+        corrected=HOSTILE,
+        device=HOSTILE,
+        date=HOSTILE,
+        ok=HOSTILE,
+    )
+    put(tmp_path, hostile)
+    (tmp_path / "verdicts" / "<b onclick=x>.json").write_text("{")
+    seen = page(tmp_path, claims=[{"id": f"z/{HOSTILE}", "statement": HOSTILE}])
+    assert not seen.open
+    assert len(seen.all("script")) == 1
+    assert not seen.all("img")
+    assert not seen.all("b") or all("onclick" not in attributes for attributes in seen.all("b"))
+    assert not [name for _, attributes in seen.elements for name in attributes if name.startswith("on")]
+    assert HOSTILE in seen.text
+    assert "49" not in seen.text.replace(HOSTILE, "")
+
+
+def test_errata_lead_to_the_corrected_claim(tmp_path: Path) -> None:
+    wrong = record(
+        "topics/printed", verdict="refuted", expected="refuted", erratum="Off by two.", corrected="topics/right"
+    )
+    put(tmp_path, wrong, record("topics/right"))
+    text = write_report(tmp_path, claims=[{"id": "topics/unrun", "expected": "refuted", "erratum": "E."}]).read_text()
+    section = text.split('<h2 id="errata">')[1].split('<h2 id="claims">')[0]
+    assert "Off by two." in section
+    assert 'href="#claim-topics--right"' in section
+    assert "Statement of topics/printed." in section
+    assert "topics/unrun" in section
+    assert 'id="erratum-claim-topics--right"' not in section
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"claim": "topics/b", ',
+        "[]",
+        "\udcff",
+        json.dumps({"claim": "topics/b"}),
+        json.dumps({"verdict": "holds"}),
+        json.dumps(record("topics/b", verdict="fine")),
+        json.dumps(record("topics/b", checks=[3])),
+        json.dumps(record("topics/b", checks=[{"kind": ["agrees"]}])),
+        json.dumps(record("topics/b", corrected={})),
+        json.dumps(record("topics/b", tables={"t": {"columns": ["a"], "rows": [3]}})),
+        json.dumps(record("topics/b", sha256="0" * 64)),
+        "[" * 100_000,
+    ],
+)
+def test_damaged_record_is_named_and_left_out(tmp_path: Path, damaged: str) -> None:
+    folder = put(tmp_path, record("topics/a"))
+    (folder / "broken.json").write_bytes(damaged.encode(errors="surrogateescape"))
+    seen = page(tmp_path)
+    assert "broken.json" in seen.text
+    assert "topics/a" in seen.text
+    assert "topics/b" not in seen.text
+    assert (folder / "broken.json").exists()
+
+
+def test_least_record_and_checksum(tmp_path: Path) -> None:
+    least = {"claim": "topics/least", "verdict": "inconclusive", "checks": [{}], "controls": [{}], "figures": [{}]}
+    signed = record("topics/signed")
+    put(tmp_path, least, signed | {"sha256": hashlib.sha256(canonical(signed).encode()).hexdigest()})
+    seen = page(tmp_path)
+    assert "topics/least" in seen.text
+    assert "topics/signed" in seen.text
+    assert "Left out" not in seen.text
+
+
+def test_counts_scales_and_claims_not_run(tmp_path: Path) -> None:
+    put(
+        tmp_path,
+        record("topics/a", scale="smoke", date="2025-01-01"),
+        record("topics/a", scale="paper", command="paper command"),
+        record("topics/a", scale="smoke", date="2024-01-01", command="stale command"),
+        record("topics/b", verdict="refuted", ok=False),
+        record("topics/c", ok=None, controls=[{"name": "untrained", "verdict": "holds"}]),
+        record("dyck/d", verdict="inconclusive", ok=False),
+    )
+    seen = page(
+        tmp_path, claims=[{"id": "walks/e", "statement": "Not run."}, {"id": "topics/a"}], out=tmp_path / "o.html"
+    )
+    rows = {row["data-claim"]: row["data-status"] for row in seen.all("tr") if "data-claim" in row}
+    assert rows == {
+        "dyck/d": "inconclusive",
+        "topics/a": "as expected",
+        "topics/b": "unexpected",
+        "topics/c": "unexpected",
+        "walks/e": "not run",
+    }
+    assert "a control was not refuted" in seen.text
+    assert "stale command" not in seen.text
+    assert seen.text.index("paper command") < seen.text.index("sandtable verify topics/a")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_empty_store_and_closed_folder(tmp_path: Path) -> None:
+    assert "No verdicts yet" in page(tmp_path / "nothing").text
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ArgumentError, match="not writable"):
+        write_report(tmp_path, out=tmp_path / "file" / "report.html")
+
+
+def test_figure_outside_the_store_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "secret.svg").write_text("<svg><text>secret</text></svg>")
+    names = ["../secret.svg", str(tmp_path / "secret.svg"), "absent.svg", "", "a\0b"]
+    put(tmp_path, record("topics/a", figures=[{"name": f"f{i}", "file": file} for i, file in enumerate(names)]))
+    seen = page(tmp_path)
+    assert "secret" not in seen.text
+    assert seen.text.count("Figure left out") == len(names)
+
+
+def test_svg_is_stripped_of_all_that_acts_or_reaches_out() -> None:
+    text = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"
+    onload="a()" viewBox="0 0 9 9">
+    <script>alert(1)</script><style>*{color:red}</style><foreignObject><p>x</p></foreignObject>
+    <a href="javascript:a()"><rect id="inner"/></a><image xlink:href="http://e.example/x.png"/>
+    <image href="data:image/svg+xml;base64,AAAA"/><use xlink:href="http://e.example/#a"/><use xlink:href="#m"/>
+    <path id="m" d="M 0 0" clip-path="url(#m)" style="fill: url(http://e.example/); stroke: #123456; position: fixed"/>
+    <path fill="url(http://e.example/)" style="fill: \\75rl(x); stroke: rgb(1, 2, 3)" onclick="a()"/>
+    <animate attributeName="href" to="javascript:a()"/>
+    <text style="font: 9px 'DejaVu Sans', serif">a &lt;b&gt; &amp; c</text></svg>"""
+    clean = str(clean_svg(text, prefix="p-"))
+    for gone in ("script", "alert", "style>", "foreignObject", "javascript", "example", "onload", "onclick", "svg+xml"):
+        assert gone not in clean
+    for gone in ("animate", "position", "75rl", "xmlns", "inner"):
+        assert gone not in clean
+    assert '<use href="#p-m"></use>' in clean
+    assert 'id="p-m" d="M 0 0" clip-path="url(#p-m)" style="stroke: #123456"' in clean
+    assert "a &lt;b&gt; &amp; c" in clean
+    assert "stroke: rgb(1, 2, 3)" in clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<!DOCTYPE svg [<!ENTITY a "aaaa">]><svg>&a;</svg>',
+        "<html></html>",
+        "<svg>",
+        "",
+        "<svg>" + "<g>" * 500 + "</g>" * 500 + "</svg>",
+    ],
+)
+def test_what_is_no_drawing_of_ours_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"document type|not an SVG|not well-formed|nested"):
+        clean_svg(text, prefix="p-")
+
+
+def test_own_figures_survive_cleaning() -> None:
+    drawing = figures.svg(figures.curves([1.0, 2.0], {"a": [[1.0, 2.0], [1.5, 2.5]]}, predictions={"a": [1.0, 2.0]}))
+    clean = str(clean_svg(drawing, prefix="p-"))
+    for tag in ("path", "use", "text", "clipPath"):
+        assert clean.count(f"<{tag} ") + clean.count(f"<{tag}>") == drawing.count(f"<{tag} ") + drawing.count(
+            f"<{tag}>"
+        )
+    assert clean.count("style=") == drawing.count("style=")
+    assert "stroke-dasharray" in clean
+
+
+def test_numbers_for_readers() -> None:
+    values = [None, float("nan"), 0.123456, -1.5, 1.2e-7, 3e12, float("-inf"), True, -4, "x", [1, 2], 0.0]
+    assert [show(value) for value in values] == (
+        ["—", "—", "0.1235", "−1.5", "1.2 × 10⁻⁷", "3 × 10¹²", "−∞", "yes", "−4", "x", "[1, 2]", "0"]
+    )
+
+
+def test_strip_places() -> None:
+    assert strip({"measured": 1.0, "low": 0.0, "high": 2.0, "predicted": 1.5}) == (
+        {"measured": 50.0, "predicted": 70.0, "low": 10.0, "high": 90.0}
+    )
+    assert strip({"measured": 1.0, "low": 0.5, "high": None, "predicted": 0.5}) == (
+        {"measured": 90.0, "predicted": 10.0, "low": 10.0, "high": 100.0}
+    )
+    assert strip({"measured": 1, "predicted": 1}) == dict.fromkeys(("measured", "predicted", "low", "high"), 50.0)
+    assert strip({"measured": 1.0, "predicted": None}) is None
+    assert strip({"measured": float("nan"), "predicted": 1.0}) is None

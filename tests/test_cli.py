@@ -1,0 +1,209 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandtable import cli
+from sandtable.lab import registry
+
+TOYS = Path(__file__).parent / "lab" / "toy_claims.py"
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Call the command line in this process, with the toy claims only: (exit status, stdout, stderr)."""
+    monkeypatch.setenv("SANDTABLE_HOME", str(tmp_path / "runs"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(registry, "_entry_points", lambda: [])
+
+    def call(*words: str, toys: bool = True):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([*words, *(["--from", str(TOYS)] if toys else [])])
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+def test_list_and_show(run):
+    status, out, _ = run("list")
+    assert status == 0
+    assert "toy/average *" in out
+    assert "Toy & Toy 2024, theorem 1" in out
+    assert "not even [mask]" in out
+    run("verify", "toy/average", "--scale", "smoke")
+    status, out, _ = run("list", "toy/av*", "--json")
+    (card,) = json.loads(out)
+    assert card["last"]["verdict"] == "holds"
+    status, out, _ = run("show", "toy/average")
+    assert status == 0
+    for word in (
+        "The average of draws",
+        "theorem 1",
+        "draws around zero (mean=0.0) refutes average",
+        "last verdict: holds",
+    ):
+        assert word in out
+    status, out, _ = run("show", "toy/printed-average")
+    assert "erratum: The printed value is one too large." in out
+    assert "corrected: toy/average" in out
+
+
+def test_json_is_all_there_is_on_stdout(run):
+    status, out, err = run("verify", "--scale", "smoke", "--json", "--quiet")
+    assert status == 1
+    outcomes = json.loads(out)
+    assert [outcome["claim"] for outcome in outcomes] == [
+        "toy/average", "toy/deaf", "toy/printed-average", "toy/raises",
+    ]  # fmt: skip
+    assert set(outcomes[0]) == {
+        "claim", "scale", "expected", "verdict", "seeds", "seconds", "device", "version", "settings_hash", "controls",
+        "checks",
+    }  # fmt: skip
+    assert set(outcomes[0]["checks"][0]) == {
+        "name", "kind", "verdict", "unit", "n", "measured", "low", "high", "predicted",
+    }  # fmt: skip
+    assert "skipped toy/few: it has no smoke scale" in err
+    assert "ZeroDivisionError: by design" in err
+
+
+@pytest.mark.parametrize(
+    ("claim", "status", "words"),
+    [
+        ("toy/average", 0, ["holds", "3/3 refuted", "1 of 1 claims are as expected"]),
+        ("toy/printed-average", 0, ["refuted"]),
+        ("toy/few", 1, ["inconclusive, expected holds", "3 seeds: at least 5 are needed"]),
+        ("toy/deaf", 1, ["0/1 refuted", "control 'more draws' should be refuted, but: holds"]),
+        ("toy/raises", 1, ["error, expected holds", "ZeroDivisionError: by design"]),
+    ],
+)
+def test_exit_status_and_table(run, claim, status, words):
+    got, out, _ = run("verify", claim, "--quiet")
+    assert got == status
+    for word in words:
+        assert word in out
+
+
+def test_the_tour_ends_with_the_report(run, tmp_path):
+    status, out, _ = run("verify", "--seeds", "20")
+    assert status == 0
+    assert "toy/average" in out
+    assert "toy/deaf" not in out
+    path = tmp_path / "runs" / "report.html"
+    assert out.strip().endswith(f"report: {path}")
+    page = path.read_text()
+    assert "toy/average" in page
+    assert "toy/deaf" in page
+    status, out, _ = run("report")
+    assert (status, out.strip()) == (0, str(path))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["verify", "toy/averge"], "no claim fits 'toy/averge'; did you mean 'toy/average'?"),
+        (["show", "toy/nothing-of-the-kind"], "no claim fits"),
+        (["list", "toys/*"], "did you mean 'toy/*'?"),
+        (["verify", "--scale", "smok"], "did you mean 'smoke'?"),
+        (["verify", "toy/average", "--device", "cdua"], "did you mean 'cuda'?"),
+        (["verify", "toy/average", "--seeds", "0"], "--seeds=0: must be a whole number ≥ 1"),
+        (["verify", "toy/average", "--seed-base", "-1"], "--seed-base=-1"),
+        (["verify", "toy/average", "--jobs", "0"], "--jobs=0"),
+        (["verify", "toy/average", "--threads", "0"], "--threads=0"),
+        (["verify", "toy/average", "--store", str(TOYS)], "is not writable"),
+        (["report", "--store", str(TOYS)], "is not writable"),
+        (["list", "--from", "nowhere.py"], "no such file"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_two(run, words, message):
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert err.startswith("sandtable: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sample", "topic"], "did you mean 'topics'?"),
+        (["sample", "topics", "-n", "0"], "-n=0"),
+        (["sample", "topics", "--set", "topic=3"], "did you mean 'topics'?"),
+        (["sample", "topics", "--set", "topics"], "must be NAME=VALUE"),
+        (["sample", "topics", "--set", "topics=-3"], "topics=-3"),
+        (["sample", "topics", "--set", "length=(3,x)"], "whole numbers"),
+        (["sample", "topics", "--set", "present=11", "--set", "dirichlet=none"], "present=11"),
+    ],
+)
+def test_mistakes_in_sample(run, words, message):
+    status, out, err = run(*words, toys=False)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_options_and_commands_are_usage_errors(run):
+    assert run("verify", "--sedes", "3")[0] == 2
+    assert run("verfy", toys=False)[0] == 2
+    assert run("verify", "--seeds", "three")[0] == 2
+
+
+def test_sample_shows_documents(run):
+    status, out, _ = run("sample", "topics", "-n", "3", "--set", "length=(4,4)", "--set", "topics=2", toys=False)
+    assert status == 0
+    lines = out.splitlines()
+    assert [len(line.split()) for line in lines] == [4, 4, 4]
+    assert run("sample", "topics", "-n", "3", "--set", "length=4,4", "--set", "topics=2", toys=False)[1] == out
+    assert run("sample", "topics", "-n", "3", "--set", "length=4,4", "--seed", "1", toys=False)[1] != out
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-3", -3),
+        ("0.5", 0.5),
+        ("1e-3", 1e-3),
+        ("(2, 5)", (2, 5)),
+        ("2,5", (2, 5)),
+        ("none", None),
+        ("a", "a"),
+    ],
+)
+def test_values_are_parsed_not_evaluated(text, value):
+    assert cli.parse_value(text) == value
+
+
+def test_interruption_is_status_130(run, monkeypatch):
+    from sandtable.lab import run as lab_run
+
+    monkeypatch.setattr(lab_run, "run_claim", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    status, out, err = run("verify", "toy/average", "--json")
+    assert (status, json.loads(out)) == (130, [])
+    assert "the same command goes on from there" in err
+
+
+LISTING = """
+import sys
+from sandtable.lab import registry
+registry._entry_points = lambda: []
+registry._remember({})
+from sandtable import cli
+try:
+    cli.main(["list", "--json"])
+except SystemExit as stop:
+    assert not stop.code
+sys.exit("torch" in sys.modules)
+"""
+
+
+def test_list_does_not_import_torch(tmp_path):
+    result = subprocess.run(
+        [sys.executable, "-c", LISTING],
+        env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
