@@ -11,6 +11,7 @@ floating-point rate that was achieved and the machine's own rate on a large matr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -45,13 +46,12 @@ def stacked(form: str, models: int, device: str, seconds: float) -> tuple[float,
         if len(ticks) > 2 and ticks[-1][0] - ticks[1][0] > seconds:
             raise Enough
 
-    recipe = Recipe(model(), WORLD, MaskedLM(form=form), steps=10**6, batch_size=BATCH, optimizer=Adam(0.01), chunk=models)
+    objective = MaskedLM(form=form)
+    recipe = Recipe(model(), WORLD, objective, steps=10**6, batch_size=BATCH, optimizer=Adam(0.01), chunk=models)
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats()
-    try:
+    with contextlib.suppress(Enough):
         recipe.train(models, device=device, progress=progress)
-    except Enough:
-        pass
     (t0, s0), (t1, s1) = ticks[1], ticks[-1]
     memory = torch.cuda.max_memory_allocated() / 2**20 if device != "cpu" else float("nan")
     return models * (s1 - s0) / (t1 - t0), memory
@@ -79,7 +79,7 @@ def data(device: str, steps: int = 64) -> list[dict]:
 
 
 def eager(device: str, seconds: float) -> float:
-    """Our Transformer as an ordinary module, torch.optim.Adam, the loss at the selected positions; data drawn before."""
+    """Our Transformer as an ordinary module, torch.optim.Adam, the loss at selected positions; data drawn before."""
     net = model().initialise(stream("init", 0)).to(device)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     examples = data(device)
@@ -136,8 +136,9 @@ def flops(form: str) -> float:
     size, longest = WORLD.vocab_size, WORLD.longest
     if form == "positions":  # projections are look-ups; scores and mixing are N × N × V each
         return 3 * 2 * (2 * BATCH * longest**2 * size)
-    rows = MaskedLM(form="types").draw_block(WORLD.sample(BATCH, stream("data", 0)).fold(1), stream("noise", 0), range(1))
-    return 3 * 2 * (2 * rows["inputs"].query.shape[-1] * size**2)
+    batch = WORLD.sample(BATCH, stream("data", 0))
+    rows = MaskedLM(form="types").draw(batch, stream("noise", 0), 0)["inputs"].query
+    return 3 * 2 * (2 * len(rows) * size**2)
 
 
 def main() -> None:
@@ -153,15 +154,17 @@ def main() -> None:
     bert = hugging_face(device, seconds)
     print(f"{name}, torch {torch.__version__}; float32 matmul 2048³: {peak / 1e9:.0f} GFLOP/s")
     print(f"{'':44}{'model-steps/s':>14}{'vs eager':>10}{'vs BERT':>10}{'GFLOP/s':>10}{'MB':>8}")
-    print(f"{'eager PyTorch, one by one, N × N':44}{plain:14.1f}{1:10.1f}{plain / bert:10.1f}"
-          f"{plain * flops('positions') / 1e9:10.1f}")
+    print(
+        f"{'eager PyTorch, one by one, N × N':44}{plain:14.1f}{1:10.1f}{plain / bert:10.1f}"
+        f"{plain * flops('positions') / 1e9:10.1f}"
+    )
     print(f"{'Hugging Face BERT, 1 layer, one by one':44}{bert:14.1f}{bert / plain:10.2f}{1:10.1f}")
     for form, label in (("positions", "stacked, N × N attention"), ("types", "stacked, type-level attention")):
         for count in sorted({1, 8, models}):
             speed, memory = stacked(form, count, device, seconds)
             rate = speed * flops(form) / 1e9
-            text = f"{label}, {count} models"
-            print(f"{text:44}{speed:14.1f}{speed / plain:10.1f}{speed / bert:10.1f}{rate:10.1f}{memory:8.0f}", flush=True)
+            ratios = f"{speed / plain:10.1f}{speed / bert:10.1f}"
+            print(f"{f'{label}, {count} models':44}{speed:14.1f}{ratios}{rate:10.1f}{memory:8.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,10 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
     allowed = f"a whole number ≥ {least}" if most is None else f"a whole number from {least} to {most}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ArgumentError(f"{name}={value!r}: must be {allowed}")
-    value = value.__index__()
+    try:
+        value = value.__index__()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"{name}={value!r}: must be {allowed}") from error
     if value < least or (most is not None and value > most):
         raise ArgumentError(f"{name}={value!r}: must be {allowed}")
     return value
@@ -34,7 +37,7 @@ def number(
         raise ArgumentError(f"{name}={value!r}: must be {allowed}")
     try:
         result = float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ArgumentError(f"{name}={value!r}: must be {allowed}") from error
     if not math.isfinite(result) or result <= above or result < least or result > most:
         raise ArgumentError(f"{name}={value!r}: must be {allowed}")

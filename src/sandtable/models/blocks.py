@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sandtable.arguments import one_of, whole
+from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.inputs import Bag, Documents
 from sandtable.models.attention import Attention, Tap
 
@@ -77,6 +78,12 @@ class Block(nn.Module):
         self.attn = attn
         self.mlp = mlp
         width, out = attn.config["width"], attn.config["out_width"]
+        if residual and width != out:
+            raise ArgumentError(
+                f"residual=True: the attention reads width {width} and writes {out}; use residual=False"
+            )
+        if mlp is not None and mlp.config["width"] != out:
+            raise ArgumentError(f"mlp of width {mlp.config['width']}: the attention before it writes width {out}")
         self.ln1 = None if norm is None else LayerNorm(width if norm == "pre" else out, eps=eps)
         self.ln2 = None if norm is None or mlp is None else LayerNorm(out, eps=eps)
 
@@ -100,10 +107,10 @@ class Block(nn.Module):
             x = self._sublayer(x, lambda y: mlp(y, _inside("mlp", tap)), self.ln2, "hook_mlp_out", tap)
         return tap("hook_resid_post", x)
 
-    def _sublayer(self, x, function, norm: LayerNorm | None, name: str, tap: Tap) -> Tensor:
+    def _sublayer(self, x: Any, function, norm: LayerNorm | None, name: str, tap: Tap) -> Tensor:
         inner = norm(x) if norm is not None and self.norm == "pre" and x is not None else x
         out = tap(name, function(inner))
-        out = x + out if self.residual else out
+        out = out if not self.residual or x is None else x + out
         return norm(out) if norm is not None and self.norm == "post" else out
 
 

@@ -54,7 +54,7 @@ class Stack:
         """Outputs of every model, models in front; `shared=False` gives each model its own inputs."""
 
         def one(params: Mapping[str, Tensor], inputs: Any) -> Any:
-            return functional_call(self.template, dict(params), (inputs,), {"want": tuple(want)})
+            return functional_call(self.template, dict(params), (inputs,), {"want": tuple(want)} if want else {})
 
         with torch.no_grad():
             return vmap(one, in_dims=(0, None if shared else 0))(self.params, inputs)

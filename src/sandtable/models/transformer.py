@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +46,8 @@ class Transformer(nn.Module):
     - `attention`: "softmax" or "uniform" (every visible key alike); `output=False` leaves out W_O;
     - `mlp`: hidden width, or None; `norm`: None, "pre" or "post"; `residual`, `biases`, `head_bias`: on or off;
     - `positions`: None, "learned" or "sinusoidal", up to `longest`; `embedding_norm`: a layer norm after the embedding;
-    - `initial`: pattern → how matching parameters start (first match wins, then `DEFAULT_INITIAL`);
+    - `initial`: pattern → how matching parameters start; the first match wins, then `DEFAULT_INITIAL`, where "*" stands
+      for everything but biases and norms;
     - `blocks`: a list of your own `Block`s instead of `layers` equal ones.
 
     Parameters are set with `set`, frozen with `freeze`, and looked up by glob patterns with `matching`.
@@ -80,7 +81,7 @@ class Transformer(nn.Module):
         blocks: Sequence[Block] | None = None,
     ) -> None:
         super().__init__()
-        size = whole("vocab", vocab if isinstance(vocab, int) else len(vocab), least=2)
+        size = whole("vocab", len(vocab) if hasattr(vocab, "__len__") else vocab, least=2)
         one_of("embedding", embedding, ("learned", "one-hot"))
         if embedding == "one-hot":
             if width not in (None, size):
@@ -89,12 +90,13 @@ class Transformer(nn.Module):
         elif width is None:
             raise ArgumentError("width=None: learned embeddings need a width")
         whole("width", width)
-        final_norm = norm == "pre" if final_norm is None else final_norm
+        # As given, not as resolved: `replace` decides anew what follows from other settings.
         self.config: dict[str, Any] = dict(
-            vocab=size, layers=layers, heads=heads, width=width, head_width=head_width, embedding=embedding, tied=tied,
-            attention=attention, output=output, causal=causal, mlp=mlp, activation=activation, norm=norm,
-            residual=residual, biases=biases, head_bias=head_bias, positions=positions, longest=longest,
-            embedding_norm=embedding_norm, final_norm=final_norm, eps=eps, initial=dict(initial or {}),
+            vocab=size, layers=layers, heads=heads, width=None if embedding == "one-hot" else width,
+            head_width=head_width, embedding=embedding, tied=tied, attention=attention, output=output, causal=causal,
+            mlp=mlp, activation=activation, norm=norm, residual=residual, biases=biases, head_bias=head_bias,
+            positions=positions, longest=longest, embedding_norm=embedding_norm, final_norm=final_norm, eps=eps,
+            initial=dict(initial or {}),
         )  # fmt: skip
         self.size, self.width = size, width
         self.embed = Embedding(size, width) if embedding == "learned" else None
@@ -125,6 +127,7 @@ class Transformer(nn.Module):
         out = blocks[-1].attn.config["out_width"]
         if tied and out != width:
             raise ArgumentError(f"tied=True: the last block is {out} wide, the embedding {width}; use tied=False")
+        final_norm = norm == "pre" if final_norm is None else final_norm
         self.ln_final = LayerNorm(out, eps=eps) if final_norm else None
         self.unembed = Unembedding(size, out, tied=tied, bias=head_bias)
         self._set: dict[str, Tensor] = {}
@@ -140,9 +143,8 @@ class Transformer(nn.Module):
 
     def set(self, name: str, value: Tensor | Float[Any, ...], *, freeze: bool = False) -> Transformer:
         """Give one parameter its starting value; `freeze=True` also keeps training away from it."""
-        (name,) = self.matching(name) if "*" not in name else (None,)
-        if name is None:
-            raise ArgumentError("set: takes the name of one parameter, not a pattern")
+        if self.matching(name) != [name]:
+            raise ArgumentError(f"set: takes the name of one parameter, not a pattern such as {name!r}")
         parameter = self.get_parameter(name)
         value = torch.as_tensor(value, dtype=parameter.dtype)
         if value.shape != parameter.shape:
@@ -161,12 +163,13 @@ class Transformer(nn.Module):
 
     def initialise(self, generator: torch.Generator, scale: float = 1.0) -> Transformer:
         """Draw every parameter afresh, in the order of their names, except those given by `set`."""
-        rules = [*self.config["initial"].items(), *DEFAULT_INITIAL.items()]
+        own = self.config["initial"]
+        rules = [*((p, rule) for p, rule in own.items() if p != "*"), *(DEFAULT_INITIAL | own).items()]
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 rule = next(rule for pattern, rule in rules if fnmatchcase(name, pattern))
                 drawn = rule.draw(parameter.shape, generator, scale)
-                parameter.copy_(self._set.get(name, drawn))
+                parameter.copy_(self._set.get(name, drawn))  # pyright: ignore[reportArgumentType]
         return self
 
     def replace(self, **changes: Any) -> Transformer:
@@ -226,26 +229,31 @@ class Transformer(nn.Module):
         self._by_position(torch.zeros(1, 1, dtype=torch.long, device=device), tap)
         return names
 
+    @property
+    def layers(self) -> list[Block]:
+        return cast(list[Block], list(self.blocks))
+
     def _embed(self, ids: Int[Tensor, ...], first: Block) -> Tensor:
         if self.embed is not None:
             return F.embedding(ids, self.embed.W_E)
         vectors = first.reads_vectors or self.pos_embed is not None or self.ln_embed is not None
-        return F.one_hot(ids, self.size).to(self.blocks[0].attn.W_V.dtype) if vectors else ids
+        return F.one_hot(ids, self.size).to(first.attn.W_V.dtype) if vectors else ids
 
     def _by_position(self, inputs: Tensor | Tokens, tap) -> Tensor:
         ids, mask = inputs if isinstance(inputs, Tokens) else (inputs, None)
-        x = tap("hook_embed", self._embed(ids, self.blocks[0]))
+        x = tap("hook_embed", self._embed(ids, self.layers[0]))
         if self.pos_embed is not None:
             x = x + tap("hook_pos_embed", self.pos_embed(ids.shape[-1]))
         x = x if self.ln_embed is None else self.ln_embed(x)
-        for i, block in enumerate(self.blocks):
+        for i, block in enumerate(self.layers):
+            x = tap(f"blocks.{i}.hook_resid_pre", x)
             x = block(x, mask, lambda name, tensor, i=i: tap(f"blocks.{i}.{name}", tensor))
         return self._head(x, tap)
 
     def _by_type(self, inputs: Bag | Documents, tap) -> Tensor:
-        if len(self.blocks) != 1 or self.pos_embed is not None or self.blocks[0].attn.causal:
+        block = self.layers[0]
+        if len(self.layers) != 1 or self.pos_embed is not None or block.attn.causal:
             raise ArgumentError("Bag inputs: only a single, non-causal layer without positions ignores word order")
-        block = self.blocks[0]
         table = None if self.embed is None else self.embed.W_E
         if table is None and (self.ln_embed is not None or block.norm == "pre"):
             table = torch.eye(self.size, dtype=block.attn.W_V.dtype, device=inputs.counts.device)

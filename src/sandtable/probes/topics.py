@@ -22,7 +22,7 @@ class Blocks:
     """Means over the word–word entries of vocab × vocab matrices, one number per model.
 
     `same` counts all same-topic entries with the diagonal, `same_other` leaves it out; `different` and its spread
-    `different_std` are over entries between topics; `mask_column` is what [MASK] adds to a word, `mask_row` the reverse.
+    `different_std` are over entries between topics; `mask_column` is what [MASK] adds to words, `mask_row` the reverse.
     """
 
     same: PerModel
@@ -84,6 +84,17 @@ def value_matrix(models: Stack, layer: int = 0) -> Float[Tensor, "models out in"
     return weight[:, 0].mT
 
 
+def without_offsets(matrices: Float[Tensor, "models out in"]) -> Float[Tensor, "models out in"]:
+    """The matrices with every column's mean over word outputs taken out.
+
+    Attention weights sum to one, so a constant added to a column moves all logits alike and cross-entropy cannot see
+    it: only what is left is identified, and optimisers such as Adam leave the rest wherever it drifted.
+    """
+    centred = matrices.clone()
+    centred[:, 1:] -= matrices[:, 1:].mean(1, keepdim=True)
+    return centred
+
+
 def gram(models: Stack) -> Float[Tensor, "models vocab vocab"]:
     """E = W_Eᵀ W_E: the dot products of all embeddings."""
     embedding = models["embed.W_E"]
@@ -91,7 +102,7 @@ def gram(models: Stack) -> Float[Tensor, "models vocab vocab"]:
 
 
 def block_means(models: Stack, name: str, world: TopicModel) -> Blocks:
-    """Block statistics of a parameter by name: a vocab × vocab matrix or W_V, or "gram" for the embedding's products."""
+    """Block statistics of a parameter by name: a vocab × vocab matrix, W_V, or "gram" for the embedding's products."""
     if name == "gram":
         return blocks(gram(models), world)
     weight = models[name]
@@ -158,11 +169,11 @@ def attention_averages(
         rows = torch.arange(len(some)).repeat_interleave(size)
         bag = Bag(some.to(dtype), rows, torch.arange(size).repeat(len(some)))
         _, found = models(bag, want=("blocks.0.attn.hook_pattern",))
-        pattern = found["blocks.0.attn.hook_pattern"].mean(2).unflatten(1, (len(some), size)).double()
-        weight = some.double() * (some.sum(1, keepdim=True) / 100 if debias else 1.0)
+        pattern = found["blocks.0.attn.hook_pattern"].mean(2).unflatten(1, (len(some), size))
+        weight = some * (some.sum(1, keepdim=True) / 100 if debias else 1.0)
         # pattern[q, k] already counts every position of type k; rows are weighted by how often q is a query
-        sums += torch.einsum("mdqk,dq,cqk->cm", pattern, weight, kinds)
-        numbers += torch.einsum("dq,dk,cqk->c", some.double(), some.double(), kinds)
+        sums += torch.einsum("mqk,cqk->cm", torch.einsum("mdqk,dq->mqk", pattern, weight.to(dtype)).double(), kinds)
+        numbers += torch.einsum("qk,cqk->c", some.double().T @ some.double(), kinds)
     mean = sums / numbers[:, None]
     return AttentionAverages(mean[0], mean[1], mean[2], words=world.words)
 

@@ -14,6 +14,8 @@ import safetensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sandtable.arguments import ArgumentError
+
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
     """Write a safetensors file with JSON facts in its header; readers see the old file or the new one, never a part."""
@@ -35,17 +37,20 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 class Checkpoint:
-    """A file that holds the state of one stack; saved at most every `every` seconds."""
+    """A file that holds the state of one stack; saved at most every `every` seconds.
 
-    def __init__(self, path: Path, *, every: float = 20.0) -> None:
-        self.path, self.every = Path(path), every
+    `facts` say what decides the run: a checkpoint of a run with other facts is refused, not taken for this one.
+    """
+
+    def __init__(self, path: Path, *, facts: Mapping[str, str] | None = None, every: float = 20.0) -> None:
+        self.path, self.facts, self.every = Path(path), dict(facts or {}), every
         self.last = time.monotonic()
 
     def due(self) -> bool:
         return time.monotonic() - self.last >= self.every
 
     def save(self, state: Mapping[str, Tensor]) -> None:
-        write_tensors(self.path, state)
+        write_tensors(self.path, state, self.facts)
         self.last = time.monotonic()
 
     def load(self) -> dict[str, Tensor] | None:
@@ -53,12 +58,16 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            return read_tensors(self.path)[0]
+            state, facts = read_tensors(self.path)
         except (safetensors.SafetensorError, ValueError, OSError) as error:
             aside = self.path.with_suffix(".damaged")
             os.replace(self.path, aside)
             warnings.warn(f"{self.path.name} is damaged ({error}); set aside as {aside.name}", stacklevel=2)
             return None
+        other = next((name for name, value in self.facts.items() if facts.get(name, value) != value), None)
+        if other is not None:
+            raise ArgumentError(f"checkpoint {self.path}: is of a run with another {other}; choose another folder")
+        return state
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -12,6 +14,7 @@ from sandtable.arguments import whole
 from sandtable.models import Stack
 from sandtable.objectives import Objective
 from sandtable.training.streams import Source, Supply, stream
+from sandtable.worlds import Batch
 
 
 def evaluate(
@@ -24,11 +27,14 @@ def evaluate(
     seed: int = 0,
     device: str = "cpu",
 ) -> Float[Tensor, " models"]:
-    """Mean loss of every model over the same `batches` fresh batches (for an exact expectation: the expectation)."""
-    supply = Supply(source, objective, whole("batch_size", batch_size))
+    """Mean loss of every model over the same `batches` fresh batches.
+
+    A fixed `Batch` is used whole each time, with fresh noise; an exact expectation gives the expected loss.
+    """
+    supply = Supply(source, objective, None if isinstance(source, Batch) else whole("batch_size", batch_size))
     params = {name: value.to(device) for name, value in models.params.items()}
     dtype = next(iter(params.values())).dtype
-    template = models.template.to(device, dtype)
+    template = copy.deepcopy(models.template).to(device, dtype)
 
     def place(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)

@@ -14,6 +14,7 @@ from sandtable.arguments import number
 
 PerModel = Float[Tensor, " models"]
 State = dict[str, Tensor]
+_LARGEST_BETA = 0.999999  # at 1 the average never sees a gradient
 
 
 def _wide(value: PerModel, like: Tensor) -> Tensor:
@@ -70,8 +71,8 @@ class Adam:
 
     def __post_init__(self) -> None:
         number("lr", self.lr, least=0.0)
-        number("beta1", self.beta1, least=0.0, most=1.0)
-        number("beta2", self.beta2, least=0.0, most=1.0)
+        number("beta1", self.beta1, least=0.0, most=_LARGEST_BETA)
+        number("beta2", self.beta2, least=0.0, most=_LARGEST_BETA)
         number("eps", self.eps, least=0.0)
         number("weight_decay", self.weight_decay, least=0.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -22,7 +23,12 @@ from sandtable.training.stack import Plan, Report, Watch, run
 from sandtable.training.streams import STREAMS, Source, Supply
 from sandtable.worlds import Batch, Expectation, World
 
-OWN_NUMBERS = {"init_scale": 1.0, "l2": 0.0, "clip": float("inf"), "ema": 0.0}
+OWN_NUMBERS: dict[str, dict[str, float]] = {
+    "init_scale": {"least": 0.0},
+    "l2": {"least": 0.0},
+    "clip": {"above": 0.0},
+    "ema": {"least": 0.0, "most": 1.0},
+}
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -71,22 +77,20 @@ class Recipe:
             raise ArgumentError(f"source={self.source!r}: must be a world, a Batch or an Expectation")
         if isinstance(self.source, World) and self.batch_size is None:
             raise ArgumentError("batch_size=None: sampling from a world needs a batch size")
-        number("init_scale", self.init_scale, least=0.0)
-        number("l2", self.l2, least=0.0)
-        number("ema", self.ema, least=0.0, most=1.0)
-        if self.clip is not None:
-            number("clip", self.clip, above=0.0)
+        for name in OWN_NUMBERS:
+            _own_number(name, getattr(self, name))
         if self.tol is not None:
             number("tol", self.tol, above=0.0)
         one_of("dtype", self.dtype, DTYPES)
         for name in self.streams:
             one_of("streams", name, STREAMS)
+            whole(f"streams[{name!r}]", self.streams[name], least=0)
         names = [name for name, _ in self.model.named_parameters()]
+        trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         freezing = as_freezing(self.frozen)
-        for step in range(0, max(1, self.steps)):
-            match_names(freezing.frozen(step), names)
-            if not hasattr(freezing, "stages"):
-                break
+        for patterns in dict.fromkeys(freezing.frozen(step) for step in range(max(1, self.steps))):
+            if trained <= set(match_names(patterns, names)) and self.steps:
+                raise ArgumentError(f"frozen={patterns!r}: leaves nothing to train")
         match_names(self.l2_on, names)
         for step in self.snapshots:
             whole("snapshots", step, least=0, most=self.steps)
@@ -106,6 +110,13 @@ class Recipe:
             raise ArgumentError(f"grid key {key!r}: must be one of {', '.join(allowed)}{nearest(key, allowed)}")
         if not isinstance(values, list | tuple) or not values:
             raise ArgumentError(f"grid[{key!r}]={values!r}: must be a non-empty list of values")
+        for value in values:
+            if key == "batch_size":
+                whole(key, value)
+            elif key in OWN_NUMBERS:
+                _own_number(key, value)
+            elif not dot:
+                replace(self.optimizer, **{key: value})  # pyright: ignore[reportArgumentType]
 
     def _settings_of(self, part: str) -> list[str]:
         target = getattr(self, part)
@@ -134,13 +145,15 @@ class Recipe:
             raise ArgumentError(f"device={device!r}: no CUDA device is available here; use 'cpu'")
         if isinstance(seeds, int) or not isinstance(seeds, Sequence):
             seeds = range(whole("seeds", seeds))
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise ArgumentError(f"seeds={list(seeds)!r}: must be distinct, and at least one")
         rows = [{"seed": whole("seed", s, least=0), **point} for point in self.points() for s in seeds]
-        if not rows:
-            raise ArgumentError("seeds=[]: needs at least one seed")
         groups: dict[tuple, list[dict]] = {}
         for row in rows:
             shape = tuple((k, repr(v)) for k, v in row.items() if "." in k or k == "batch_size")
             groups.setdefault(shape, []).append(row)
+        for group in groups.values():
+            self.at(group[0])  # a bad value anywhere in the grid shows before anything is trained
         trained = []
         for i, group in enumerate(groups.values()):
             states = None if start is None else [out.state for out, _ in start.groups[i].parts]
@@ -192,17 +205,18 @@ class Recipe:
         states: Sequence[Mapping[str, Tensor]] | None,
     ) -> Group:
         model, supply = self.at(rows[0])
-        own = {**OWN_NUMBERS, "init_scale": self.init_scale, "l2": self.l2, "ema": self.ema}
-        own["clip"] = float("inf") if self.clip is None else self.clip
-        base = {**defaults(self.optimizer), **own}
+        base = {**defaults(self.optimizer), **{name: getattr(self, name) for name in OWN_NUMBERS}}
         parts = []
         size = self.chunk if self.stacked else 1
         for first in range(0, len(rows), size):
             chunk = rows[first : first + size]
             padded = chunk + [chunk[-1]] * (size - len(chunk))
-            numbers = [{key: float(row.get(key, value)) for key, value in base.items()} for row in padded]
+            numbers = [{key: _own_number(key, row.get(key, value)) for key, value in base.items()} for row in padded]
             seeds = [{name: self.streams.get(name, row["seed"]) for name in STREAMS} for row in padded]
-            save = None if folder is None else Checkpoint(folder / f"{first // size}.safetensors")
+            save = None
+            if folder is not None:
+                facts = self._facts(model, supply, numbers, seeds)
+                save = Checkpoint(folder / f"{first // size}.safetensors", facts=facts)
             out = run(
                 model,
                 supply,
@@ -218,10 +232,34 @@ class Recipe:
             parts.append((out, len(chunk)))
         return Group(model, rows, parts)
 
+    def _facts(self, model: nn.Module, supply: Supply, numbers: list[dict], seeds: list[dict]) -> dict[str, str]:
+        """What a checkpoint must have in common with a run that goes on from it: all but the number of steps."""
+        shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+        facts = dict(
+            model=shapes, source=supply.source, objective=supply.objective, batch_size=supply.batch_size,
+            optimizer=self.optimizer, schedule=self.schedule, frozen=self.frozen, l2_on=self.l2_on, tol=self.tol,
+            block=self.block, dtype=self.dtype, numbers=numbers, seeds=seeds,
+        )  # fmt: skip
+        return {name: _wording(value) for name, value in facts.items()}
+
     def describe(self) -> dict[str, Any]:
         """Everything that decides the trained weights; watches are named, since they only look."""
         out = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watch"}
         return {**out, "watch": sorted(self.watch)}
+
+
+def _own_number(name: str, value: Any) -> float:
+    """A per-model number as a float; no clipping is clipping at infinity."""
+    if name == "clip" and (value is None or value == float("inf")):
+        return float("inf")
+    return number(name, value, **OWN_NUMBERS.get(name, {}))
+
+
+def _wording(value: Any) -> str:
+    """The same words for the same value in every process; of data and objects without fields only the kind."""
+    plain = isinstance(value, str | int | float | tuple | list | dict | None)
+    whole_value = plain or (is_dataclass(value) and not isinstance(value, Batch | Expectation))
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value)) if whole_value else type(value).__name__
 
 
 def fit(
@@ -238,8 +276,8 @@ def fit(
 ) -> Fit:
     """Train `seeds` × `grid` models in one stacked computation; `options` are the fields of `Recipe`.
 
-    The source is a world (fresh samples), a fixed `Batch` (full batch, or shuffled epochs with `batch_size`) or an exact
-    `Expectation`. With `checkpoint`, a folder, a killed run resumes and ends with the same bits.
+    The source is a world (fresh samples), a fixed `Batch` (full batch, or shuffled epochs with `batch_size`) or an
+    exact `Expectation`. With `checkpoint`, a folder, a killed run resumes and ends with the same bits.
     """
     if isinstance(source, World) and "batch_size" not in options:
         options["batch_size"] = 40

@@ -89,31 +89,29 @@ class Fit:
         return list(group.parts[0][0].params)
 
     def __getitem__(self, index: int) -> nn.Module:
-        for group in self.groups:
-            if index < len(group.rows):
-                return Fit(self.recipe, [group]).models[index]
-            index -= len(group.rows)
-        raise ArgumentError(f"model {index + len(self)}: this fit holds {len(self)} models")
+        if not -len(self) <= index < len(self):
+            raise ArgumentError(f"model {index}: this fit holds {len(self)} models")
+        places = [(group, i) for group in self.groups for i in range(len(group.rows))]
+        group, i = places[index]
+        return Fit(self.recipe, [group]).models[i]
 
     @property
     def losses(self) -> Float[Tensor, "models steps"]:
-        return self.history["loss"]
+        return self.history.get("loss", torch.zeros(len(self), 0))
 
     @property
     def history(self) -> dict[str, Float[Tensor, "models steps"]]:
         """The loss and the objective's metrics before every step."""
-        names = self.groups[0].parts[0][0].history
-        return {n: torch.cat([g.gather(lambda out, n=n: out.history[n].T) for g in self.groups]) for n in names}
+        return _over_time(self.groups, lambda out: out.history)
 
     @property
     def watched(self) -> dict[str, Float[Tensor, "models times"]]:
-        names = self.groups[0].parts[0][0].watched
-        return {n: torch.cat([g.gather(lambda out, n=n: out.watched[n].T) for g in self.groups]) for n in names}
+        return _over_time(self.groups, lambda out: out.watched)
 
     @property
     def watched_at(self) -> list[int]:
         """The steps at which `watched` was recorded."""
-        every, done = self.recipe.watch_every, self.groups[0].parts[0][0].step
+        every, done = self.recipe.watch_every, max(out.step for group in self.groups for out, _ in group.parts)
         return sorted({*range(0, done + 1, every), done})
 
     @property
@@ -175,7 +173,14 @@ class Fit:
         for g, group in enumerate(self.groups):
             for p, (out, _) in enumerate(group.parts):
                 write_tensors(folder / f"{g}-{p}.safetensors", out.state or _as_state(out))
-        rows = [{"rows": group.rows, "sizes": [size for _, size in group.parts]} for group in self.groups]
+        # Rows are kept as (grid point, seed): grid values need not be JSON, and come back exactly as they were.
+        rows = [
+            {
+                "rows": [(_point(row, self.recipe), row["seed"]) for row in group.rows],
+                "sizes": [size for _, size in group.parts],
+            }
+            for group in self.groups
+        ]
         temporary = folder / f".fit.json.{os.getpid()}"
         temporary.write_text(json.dumps({"groups": rows}))
         os.replace(temporary, folder / "fit.json")
@@ -188,14 +193,17 @@ class Fit:
         if not (folder / "fit.json").exists():
             raise ArgumentError(f"{folder}: holds no saved fit")
         facts = json.loads((folder / "fit.json").read_text())
-        groups = []
+        groups, points = [], recipe.points()
+        if any(point >= len(points) for group in facts["groups"] for point, _ in group["rows"]):
+            raise ArgumentError(f"{folder}: holds a fit of another recipe, with a larger grid")
         for g, group in enumerate(facts["groups"]):
-            template, _ = recipe.at(group["rows"][0])
+            rows = [{"seed": seed, **points[point]} for point, seed in group["rows"]]
+            template, _ = recipe.at(rows[0])
             parts = [
                 (_from_state(read_tensors(folder / f"{g}-{p}.safetensors")[0]), size)
                 for p, size in enumerate(group["sizes"])
             ]
-            groups.append(Group(template, group["rows"], parts))
+            groups.append(Group(template, rows, parts))
         return Fit(recipe, groups)
 
     def resume(self, *, steps: int, device: str = "cpu", checkpoint: str | Path | None = None) -> Fit:
@@ -210,6 +218,18 @@ class Fit:
         return recipe.train(seeds, device=device, checkpoint=folder, start=self)
 
 
+def _over_time(groups: Sequence[Group], pick) -> dict[str, Float[Tensor, "models times"]]:
+    """Records of all models; a stack whose models had all stopped earlier keeps its last value to the end."""
+    parts = [(pick(out), size) for group in groups for out, size in group.parts]
+    together = {}
+    for name in parts[0][0]:
+        pieces = [records[name].T[:size] for records, size in parts]
+        longest = max(piece.shape[1] for piece in pieces)
+        pieces = [torch.cat([p, p[:, -1:].expand(-1, longest - p.shape[1])], dim=1) for p in pieces]
+        together[name] = torch.cat(pieces)
+    return together
+
+
 def _point(row: Mapping[str, Any], recipe: Recipe) -> int:
     return recipe.points().index({key: value for key, value in row.items() if key != "seed"})
 
@@ -222,19 +242,18 @@ def _subset(group: Group, chosen: Sequence[int]) -> Group:
         first = get(group.parts[0][0])
         return {key: group.gather(lambda out, key=key: get(out)[key])[index] for key in first}
 
-    done = min(out.step for out, _ in group.parts)
     example = group.parts[0][0]
     subset = Trained(
         params=pick(lambda out: out.params),
         ema=pick(lambda out: out.ema),
-        history={n: group.gather(lambda out, n=n: out.history[n][:done].T)[index].T for n in example.history},
-        watched={n: group.gather(lambda out, n=n: out.watched[n].T)[index].T for n in example.watched},
+        history={n: values[index].T for n, values in _over_time([group], lambda out: out.history).items()},
+        watched={n: values[index].T for n, values in _over_time([group], lambda out: out.watched).items()},
         snapshots={
             s: {n: group.gather(lambda out, s=s, n=n: out.snapshots[s][n])[index] for n in example.snapshots[s]}
             for s in example.snapshots
         },
         stopped=group.gather(lambda out: out.stopped)[index],
-        step=done,
+        step=max(out.step for out, _ in group.parts),
         state={},
     )
     return replace(group, rows=[group.rows[i] for i in chosen], parts=[(subset, len(chosen))])

@@ -77,8 +77,11 @@ def run(
     """Train the stack to `plan.steps`, from the checkpoint or the state `start`, whichever there is."""
     trainer = _Trainer(model, supply, plan, numbers, seeds)
     saved = None if checkpoint is None else checkpoint.load()
-    if saved is not None or start is not None:
-        trainer.restore(saved if saved is not None else start)
+    state = saved if saved is not None else start
+    if state is not None:
+        if int(state["step"]) > plan.steps:
+            raise ArgumentError(f"steps={plan.steps}: the run to go on from is already at step {int(state['step'])}")
+        trainer.restore(state)
     trainer.train(checkpoint, report)
     return trainer.result()
 
@@ -110,7 +113,7 @@ class _Trainer:
         else:
             pairs = [(row["data"], row["noise"]) for row in seeds]
             workers = 1 if plan.device == "cpu" else os.cpu_count() or 1
-            self.feed = Feed(supply, pairs, block=plan.block, place=self._place, workers=workers)
+            self.feed = Feed(supply, pairs, block=plan.block, place=self._place, device=plan.device, workers=workers)
         self._graphs: dict[tuple[str, ...], _Graph] = {}
 
     def _start(self, model: nn.Module, numbers, seeds) -> dict[str, Tensor]:
@@ -160,10 +163,11 @@ class _Trainer:
             norm = torch.stack([g.square().reshape(self.size, -1).sum(1) for g in grads.values()]).sum(0).sqrt()
             per_model["gradient_norm"] = norm
             if self.plan.tol is not None:
-                self.active.logical_and_(norm > self.plan.tol)
+                self.active.logical_and_(~(norm <= self.plan.tol))
             if self.clipping:
                 factor = (self.numbers["clip"] / norm.clamp_min(1e-30)).clamp_max(1.0)
                 grads = {name: g * factor.reshape(-1, *(1,) * (g.ndim - 1)) for name, g in grads.items()}
+                per_model["gradient_norm"] = norm * factor
         for name, grad in grads.items():
             kept = [self.params[name], *self.optimizer[name].values()]
             before = [t.clone() for t in kept] if self.plan.tol is not None else []
@@ -185,6 +189,7 @@ class _Trainer:
 
     def train(self, checkpoint: Checkpoint | None, report: Report | None) -> None:
         clock = _Clock(report, self.size, self.plan.steps, self.step)
+        between = True  # of two steps: inside one, some parameters have moved and others have not
         try:
             for step, example, shared in self._examples():
                 self._observe(step)
@@ -197,20 +202,23 @@ class _Trainer:
                 names = tuple(name for name in self.trainable if name not in off)
                 if not names:
                     raise ArgumentError(f"frozen={frozen!r}: leaves nothing to train at step {step}")
-                for name, value in self._stepper(names, example, shared)(example).items():
+                stepper = self._stepper(names, example, shared)
+                between = False
+                for name, value in stepper(example).items():
                     self._record(name)[step] = value
                 self.step = step + 1
+                between = True
                 clock.tick(self.step, lambda step=step: float(self.history["loss"][step].mean()))
                 if checkpoint is not None and checkpoint.due():
                     checkpoint.save(self.state())
+            self._observe(self.step, last=True)
         except KeyboardInterrupt:
-            if checkpoint is not None:
+            if checkpoint is not None and between:
                 checkpoint.save(self.state())
             raise
         finally:
             if self.feed is not None:
                 self.feed.close()
-        self._observe(self.step, last=True)
 
     def _record(self, name: str) -> Tensor:
         if name not in self.history:
@@ -247,8 +255,11 @@ class _Trainer:
         return self._graphs[names]
 
     def _observe(self, step: int, last: bool = False) -> None:
-        if step in self.plan.snapshots and step not in self.snapshots:
-            self.snapshots[step] = {name: value.detach().cpu().clone() for name, value in self.params.items()}
+        # Once all models have stopped, later snapshots are the models as they are.
+        due = [s for s in self.plan.snapshots if s == step or (last and s > step)]
+        for s in due:
+            if s not in self.snapshots:
+                self.snapshots[s] = {name: value.detach().cpu().clone() for name, value in self.params.items()}
         due = step % self.plan.watch_every == 0 or last
         taken = -(-step // self.plan.watch_every)
         for name, function in self.plan.watch.items() if due else ():
@@ -290,7 +301,8 @@ class _Trainer:
             elif room == "history":
                 self._record(rest)[: self.step] = value[: self.step].to(place)
             elif room == "watched":
-                self.watched[rest] = list(value)
+                # What was recorded only because the run ended there is left out: a longer run records elsewhere.
+                self.watched[rest] = list(value)[: -(-self.step // self.plan.watch_every)]
             elif room == "snapshots":
                 step, _, parameter = rest.partition(".")
                 self.snapshots.setdefault(int(step), {})[parameter] = value
@@ -326,7 +338,8 @@ class _Graph:
                 trainer._update(self.example, shared, names)
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        # Data are drawn in another thread meanwhile: only this thread's calls must be capturable.
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
             self.outputs = trainer._update(self.example, shared, names)
         for tensor, old in zip(trainer.mutable(), before, strict=True):
             tensor.copy_(old)
@@ -357,18 +370,23 @@ class _Clock:
 def initial_parameters(model: nn.Module, seed: int, scale: float = 1.0) -> dict[str, Tensor]:
     """Fresh parameters from the initialisation stream of `seed`.
 
-    Models with `initialise(generator, scale)` draw from it; any other module re-runs its layers' `reset_parameters`
-    under a seed of its own, with the global generator put back afterwards.
+    Models with `initialise(generator, scale)` draw from it. Any other module re-runs its layers' `reset_parameters`,
+    and Hugging Face's initialiser where there is one, under a seed of its own; the global generator is put back.
     """
     fresh = copy.deepcopy(model)
     generator = stream("init", seed)
     if hasattr(fresh, "initialise"):
-        fresh.initialise(generator, scale)
+        fresh.initialise(generator, scale)  # pyright: ignore[reportCallIssue]
     else:
+        if scale != 1.0:
+            raise ArgumentError(f"init_scale={scale:g}: needs a model with initialise(generator, scale)")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
             for module in fresh.modules():
                 reset = getattr(module, "reset_parameters", None)
                 if reset is not None:
                     reset()
+            hugging_face = getattr(fresh, "_init_weights", None)
+            if hugging_face is not None:
+                fresh.apply(hugging_face)
     return {name: parameter.detach().cpu().clone() for name, parameter in fresh.named_parameters()}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -80,15 +79,8 @@ class Expectation:
                 f"weights of shape {tuple(self.weights.shape)}: must be one weight for each of {len(self.batch)} points"
             )
         total = float(self.weights.sum())
-        if bool((self.weights < 0).any()) or abs(total - 1.0) > 1e-6:
+        if bool((self.weights < 0).any()) or not abs(total - 1.0) <= 1e-6:
             raise ArgumentError(f"weights with sum {total:g}: must be non-negative and sum to 1")
-
-
-def bulk_generator(generator: torch.Generator) -> np.random.Generator:
-    """A fast numpy generator seeded by one draw of `generator`, for draws of millions of numbers at a time."""
-    high = torch.iinfo(torch.int64).max
-    seed = torch.randint(high, (2,), generator=generator, device=generator.device).tolist()
-    return np.random.Generator(np.random.SFC64(seed))
 
 
 @runtime_checkable
@@ -96,6 +88,15 @@ class World(Protocol):
     """A data law: anything that can be sampled."""
 
     def sample(self, n: int, generator: torch.Generator) -> Batch: ...
+
+
+@runtime_checkable
+class SamplesEach(World, Protocol):
+    """A world that samples for many generators at once, on any device, to the same bits as one by one on the CPU."""
+
+    def sample_each(self, n: int, generators: Sequence[torch.Generator], device: str | torch.device = "cpu") -> Batch:
+        """`n` samples from every generator, one generator after another."""
+        ...
 
 
 @runtime_checkable

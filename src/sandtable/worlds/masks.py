@@ -32,4 +32,4 @@ class BertMasking:
     @property
     def hide(self) -> float:
         """Probability that a selected position shows the mask token: 1 − p_c − p_r."""
-        return 1.0 - self.keep - self.random
+        return max(0.0, 1.0 - self.keep - self.random)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,9 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, whole
-from sandtable.worlds.base import Batch, Expectation, Vocab, bulk_generator
+from sandtable.worlds.base import Batch, Expectation, Vocab
+from sandtable.worlds.bits import bulk_generator, numpy_bits, random_bits, row_seeds
 
-_SHARD = 1024  # documents drawn at a time: small enough to stay in cache, large enough to hide numpy's call cost
+_SHARD = 2048  # documents drawn at a time: small enough for the cache, large enough to hide numpy's call cost
+_COMPARED = 64  # up to so many topics, comparing with every edge is faster than searching among them
 _LARGEST_SUPPORT = 50_000
 
 
@@ -30,8 +34,8 @@ class TopicModel:
     - `present` = τ: a uniformly random set of τ distinct topics, each word's topic uniform in it (the theory's law);
     - `dirichlet` = α: topic shares θ ~ Dirichlet(α, …, α), each word's topic drawn from θ (the experiments' law).
 
-    Given its topic a word is uniform in it. With `overlap` = ω > 0 each topic also owns the first round(ω·words) words of
-    the next one. `length` is the number of words of a document, fixed or (least, most) uniformly.
+    Given its topic a word is uniform in it. With `overlap` = ω > 0 each topic also owns the first round(ω·words) words
+    of the next one. `length` is the number of words of a document, fixed or (least, most) uniformly.
     """
 
     topics: int
@@ -106,78 +110,101 @@ class TopicModel:
         member = (self.emissions > 0).double()
         return (member.T @ member) > 0
 
-    def sample(self, n: int, generator: torch.Generator) -> Batch:
+    def sample(self, n: int, generator: torch.Generator, device: str | torch.device = "cpu") -> Batch:
         """`n` documents; `latents` hold the `topic` of every word and the topic `shares` of every document."""
+        return self.sample_each(n, [generator], device)
+
+    def sample_each(self, n: int, generators: Sequence[torch.Generator], device: str | torch.device = "cpu") -> Batch:
+        """`n` documents from every generator, one generator after another: the same on every device.
+
+        Shares, lengths and a seed of random bits come from the generators, on the CPU. The words are whole-number
+        arithmetic on these: by numpy in shards side by side on the CPU, by tensors in one piece elsewhere.
+        """
         whole("n", n, least=0)
-        x = np.zeros((n, self.longest), dtype=np.int64)
-        topic = np.zeros((n, self.longest), dtype=np.int8 if self.topics < 128 else np.int32)
-        shares = np.zeros((n, self.topics), dtype=np.float32)
-        lengths = np.full(n, self.longest, dtype=np.int64)
+        total, longest = n * len(generators), self.longest
+        pairs = (longest + 1) // 2  # of words, which share 64 random bits
+        small = np.int8 if self.topics <= _COMPARED else np.int32
+        plan = _Plan(
+            seeds=np.empty(total, dtype=np.int64),
+            lengths=np.empty(total, dtype=np.int32),
+            shares=np.empty((total, self.topics), dtype=np.float32),
+            edges=np.empty((total, self.topics - 1), dtype=np.int32),
+        )
+        on_cpu = torch.device(device).type == "cpu"
+        here = total if on_cpu else 0
+        arrays = [np.empty((here, longest), dtype=kind) for kind in (np.int64, small, np.bool_)]
+
+        def draw(rows: slice, rng: np.random.Generator) -> None:
+            part = _Plan(*(array[rows] for array in plan))
+            self._draw_plan(part, rng)
+            if on_cpu:
+                x, topic, real = (array[rows] for array in arrays)
+                np.less(np.arange(longest, dtype=np.int32), part.lengths[:, None], out=real)
+                self._write(x, topic, part.edges, real, numpy_bits(part.seeds, pairs))
+
         # A generator of its own for every shard, so that shards can run side by side.
-        starts = range(0, n, _SHARD)
-        generators = [bulk_generator(generator) for _ in starts]
-
-        def fill(start: int, rng: np.random.Generator) -> None:
-            rows = slice(start, min(start + _SHARD, n))
-            self._draw(rng, x[rows], topic[rows], shares[rows], lengths[rows])
-
-        workers = min(len(starts), torch.get_num_threads(), os.cpu_count() or 1)
+        shards = [
+            (slice(i * n + start, i * n + min(start + _SHARD, n)), bulk_generator(generator))
+            for i, generator in enumerate(generators)
+            for start in range(0, n, _SHARD)
+        ]
+        workers = min(len(shards), torch.get_num_threads(), os.cpu_count() or 1)
         if workers > 1:
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(fill, starts, generators))
+                list(pool.map(lambda shard: draw(*shard), shards))
         else:
-            for start, rng in zip(starts, generators, strict=True):
-                fill(start, rng)
-        mask = np.arange(self.longest) < lengths[:, None]
-        return Batch(
-            x=torch.from_numpy(x),
-            mask=torch.from_numpy(mask),
-            latents={"topic": torch.from_numpy(topic), "shares": torch.from_numpy(shares)},
-            vocab=self.vocab,
-        )
+            for shard in shards:
+                draw(*shard)
+        there = _Plan(*(torch.from_numpy(array).to(device) for array in plan))
+        if on_cpu:
+            x, topic, real = (torch.from_numpy(array) for array in arrays)
+        else:
+            x = torch.empty(total, longest, dtype=torch.int64, device=device)
+            topic = torch.empty_like(x, dtype=torch.int8 if small is np.int8 else torch.int32)
+            real = torch.arange(longest, device=device) < there.lengths[:, None]
+            self._write(x, topic, there.edges, real, random_bits(there.seeds, pairs))
+        return Batch(x=x, mask=real, latents={"topic": topic, "shares": there.shares}, vocab=self.vocab)
 
-    def _draw(
-        self, rng: np.random.Generator, x: np.ndarray, topic: np.ndarray, shares: np.ndarray, lengths: np.ndarray
-    ) -> None:
-        n, longest = x.shape
-        if isinstance(self.length, tuple):
-            lengths[:] = rng.integers(self.length[0], self.length[1] + 1, size=n)
+    def _draw_plan(self, plan: _Plan, rng: np.random.Generator) -> None:
+        n = len(plan.seeds)
+        plan.seeds[:] = row_seeds(n, rng)
+        least, most = self.length if isinstance(self.length, tuple) else (self.length, self.length)
+        plan.lengths[:] = rng.integers(least, most + 1, size=n)
         if self.present is not None:
             chosen = np.argsort(rng.random((n, self.topics), dtype=np.float32), axis=1)[:, : self.present]
-            np.put_along_axis(shares, chosen, 1.0 / self.present, axis=1)
+            plan.shares[:] = 0.0
+            np.put_along_axis(plan.shares, chosen, 1.0 / self.present, axis=1)
         else:
-            shares[:] = rng.standard_gamma(self.dirichlet, (n, self.topics), dtype=np.float32)
-            shares /= shares.sum(axis=1, keepdims=True)
-        # 64 random bits a word: the high half chooses its topic (probabilities to within 2^-32), the low half the word.
-        bits = rng.bit_generator.random_raw((n, longest)).view(np.uint32).reshape(n, longest, 2)
-        if self.present is not None:
-            index = (bits[..., 1].astype(np.uint64) * np.uint64(self.present)) >> np.uint64(32)
-            topic[:] = np.take_along_axis(chosen, index.astype(np.int64), axis=1)
-        else:
-            self._topics_by_share(bits[..., 1], shares, topic)
-        size = self.words + self.shared_words
-        np.right_shift(bits[..., 0].astype(np.uint64) * np.uint64(size), np.uint64(32), out=x.view(np.uint64))
-        np.add(x, topic.astype(np.int64) * self.words, out=x)
-        if self.shared_words:
-            np.remainder(x, self.topics * self.words, out=x)
-        x += 1
-        padding = np.arange(longest) >= lengths[:, None]
-        x[padding] = 0
-        topic[padding] = 0
+            plan.shares[:] = _dirichlet(rng, self.dirichlet or 0.0, (n, self.topics))
+        sums = np.cumsum(plan.shares, axis=1, dtype=np.float64)
+        plan.edges[:] = np.rint(sums[:, :-1] * (2.0**31 / sums[:, -1:])) - 2.0**30
 
-    def _topics_by_share(self, bits: np.ndarray, shares: np.ndarray, out: np.ndarray) -> None:
-        edges = np.cumsum(shares, axis=1, dtype=np.float64)[:, :-1]
-        edges = np.minimum(edges * 2.0**32, 2.0**32 - 1).astype(np.uint32)
-        if self.topics <= 64:
-            bits = np.ascontiguousarray(bits)
-            out[:] = 0
+    def _write(self, x: Any, topic: Any, edges: Any, real: Any, bits: Any) -> None:
+        """Fill in `x` and `topic` from random `bits`: all numpy arrays or all tensors, which share these operators."""
+        # 32 bits a word: their multiple of the topic's size is the word above 2^32, and what is left below chooses the
+        # topic by 31 bits from −2^30 up (probabilities to within size · 2^-32).
+        size = self.words + self.shared_words
+        bits = bits.view(edges.dtype)[:, : x.shape[1]]
+        x[:] = bits
+        x *= size
+        x += size << 31
+        x >>= 32
+        rest = bits * size
+        rest >>= 1
+        if self.topics <= _COMPARED:
+            topic[:] = 0
             for k in range(self.topics - 1):  # over topics, not documents
-                out += bits >= edges[:, k, None]
+                topic += (rest >= edges[:, k : k + 1]).view(topic.dtype)
         else:
-            found = torch.searchsorted(
-                torch.from_numpy(edges.astype(np.int64)), torch.from_numpy(bits.astype(np.int64)), right=True
-            )
-            out[:] = found.numpy()
+            topic[:] = torch.searchsorted(torch.as_tensor(edges), torch.as_tensor(rest), right=True)
+        rest[:] = topic
+        rest *= self.words
+        x += rest
+        if self.shared_words:
+            x %= self.topics * self.words
+        x += 1
+        x *= real
+        topic *= real
 
     def infinite(self) -> Expectation:
         """The limit of infinitely long documents, exactly: every document *is* its word distribution.
@@ -196,3 +223,23 @@ class TopicModel:
         shares = torch.zeros(size, self.topics, dtype=torch.float64).scatter_(1, sets, 1.0 / self.present)
         weights = torch.full((size,), 1.0 / size, dtype=torch.float64)
         return Expectation(Batch(x=shares @ self.emissions, latents={"shares": shares}, vocab=self.vocab), weights)
+
+
+class _Plan(NamedTuple):
+    """What is drawn once a document: numpy arrays, or the same as tensors."""
+
+    seeds: Any
+    lengths: Any
+    shares: Any
+    edges: Any  # between topics, on the scale of the high bits
+
+
+def _dirichlet(rng: np.random.Generator, concentration: float, shape: tuple[int, int]) -> np.ndarray:
+    """Rows θ ~ Dirichlet(α, …, α), by logarithms: γ(α) = γ(α + 1) · e^(−E/α), E ~ Exp(1), underflows if α is small."""
+    sideways = shape[::-1]  # sums over the first dimension are faster
+    drawn = np.log(rng.standard_gamma(concentration + 1, sideways, dtype=np.float32))
+    drawn -= rng.standard_exponential(sideways, dtype=np.float32) / np.float32(concentration)
+    drawn -= drawn.max(axis=0)
+    np.exp(drawn, out=drawn)
+    drawn /= drawn.sum(axis=0)
+    return drawn.T

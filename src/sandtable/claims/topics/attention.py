@@ -1,0 +1,324 @@
+"""Trained attention: more of it within topics, and what a frozen value matrix makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch import Tensor
+
+from sandtable.claims.topics import setting
+from sandtable.claims.topics.values import joint_recipe
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders, passing, proportion
+from sandtable.lab.figures import comparison, strips
+from sandtable.models import Normal
+from sandtable.objectives import MaskedLM
+from sandtable.probes import topics as probe
+from sandtable.theory import topics as theory
+from sandtable.training import SGD, Adam, Drops, Fit, Recipe, stream
+from sandtable.worlds import TopicModel
+
+RATES = (0.003, 0.01, 0.03)
+LEAST_RATIO = 1.4
+"""The smallest same-topic to different-topic ratio of the published table is 1.41."""
+LEAST_GAMMA = 1.39
+"""The smallest γ that follows from the published table."""
+
+
+def averages(fit: Fit, law: TopicModel, labels: Tensor, documents: int = 200) -> probe.AttentionAverages:
+    """Average attention on the same unmasked documents for every model."""
+    return probe.attention_averages(
+        fit.models, law, stream("attention documents", 0), documents=documents, labels=labels
+    )
+
+
+def average_table(found: dict[str, probe.AttentionAverages]) -> Table:
+    rows = [
+        [name, *(float(v.mean()) for v in (a.same_word, a.same_topic, a.different_topic, a.alpha, a.beta, a.gamma))]
+        for name, a in found.items()
+    ]
+    return Table(["setting", "same word", "same topic", "different topic", "α", "β", "γ"], rows)
+
+
+# -- table 2.1 -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trained:
+    steps: int = 2000
+    labels: str = "true"
+    trained: bool = True
+    sgd_rates: tuple[float, ...] = ()
+
+
+@claim(
+    id="topics/attention-trained",
+    statement=(
+        "Trained jointly with cross-entropy, attention to other words of the same topic is at least 1.4 times that to "
+        "words of different topics, at every learning rate of the published table."
+    ),
+    source=setting.source("Table 3 (thesis 2.1)"),
+    scales={"desk": Trained(), "paper": Trained(steps=10_000, sgd_rates=RATES)},
+    controls=(
+        Control(
+            "untrained model",
+            {"trained": False},
+            tuple(f"{what}, Adam {rate}" for rate in RATES for what in ("ratio", "γ")),
+        ),
+        Control("shuffled topic labels", {"labels": "shuffled"}, tuple(f"ratio, Adam {rate}" for rate in RATES)),
+    ),
+    seeds={"desk": 8, "paper": 16},
+)
+def attention_trained(settings: Trained, lab: Lab) -> Evidence:
+    law = setting.world()
+    steps = settings.steps if settings.trained else 0
+    topics = setting.labels(law, settings.labels)
+    checks, found = [], {}
+    for rate in RATES:
+        a = averages(lab.fit(joint_recipe("cross-entropy", Adam(rate), steps=steps)), law, topics)
+        found[f"Adam {rate}"] = a
+        checks.append(exceeds(f"ratio, Adam {rate}", a.alpha.numpy(), LEAST_RATIO))
+        checks.append(exceeds(f"γ, Adam {rate}", a.gamma.numpy(), LEAST_GAMMA))
+    adam = dict(found)
+    for rate in settings.sgd_rates:  # reported, not judged: the published runs at these rates partly failed
+        recipe = replace(
+            joint_recipe("cross-entropy", SGD(rate), steps=steps),
+            model=setting.one_hot(law, embedding_norm=True).freeze("ln_embed.*"),
+        )
+        found[f"SGD {rate}, normalised input"] = averages(lab.fit(recipe), law, topics)
+    printed = {f"{row.optimizer.title()} {row.lr}": row for row in theory.printed.ATTENTION_TABLE}
+    return Evidence(
+        checks,
+        figures={
+            "ratios": lambda: strips(
+                {name: a.alpha.numpy() for name, a in adam.items()},
+                predictions={n: printed[n].same_topic / printed[n].different_topic for n in adam},
+                xlabel="same topic / different topic (dashed: published)",
+                title="Attention stays within topics",
+            )
+        },
+        tables={"averages": average_table(found)},
+    )
+
+
+# -- the absolute values of table 2.1 --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Printed:
+    steps: int = 2000
+    labels: str = "shifted"
+    trained: bool = True
+
+
+PRINTED_WITHIN = 0.15
+"""Twice the spread of the published same-topic averages over learning rates."""
+PRINTED_SHIFT = 0.35
+"""What must be told apart is the reading of the labels: true ones put the different-topic average 55 % lower."""
+
+
+@claim(
+    id="topics/attention-published-values",
+    statement=(
+        "The absolute averages of the published attention table appear when selected positions are hidden as keys and "
+        "topic labels are shifted by the four special token ids; with true labels the ratio is over twice as large."
+    ),
+    source=setting.source("Table 3 (thesis 2.1), read against the public code"),
+    scales={"desk": Printed(), "paper": Printed(steps=10_000)},
+    controls=(
+        Control(
+            "true topic labels",
+            {"labels": "true"},
+            tuple(f"{what}, Adam {rate}" for rate in RATES for what in ("different topic", "ratio")),
+        ),
+        Control("untrained model", {"trained": False}, tuple(f"same topic, Adam {rate}" for rate in RATES)),
+    ),
+    seeds={"desk": 8, "paper": 16},
+)
+def attention_published_values(settings: Printed, lab: Lab) -> Evidence:
+    law = setting.world()
+    checks, found = [], {}
+    rows = {row.lr: row for row in theory.printed.ATTENTION_TABLE if row.optimizer == "adam"}
+    for rate in RATES:
+        recipe = Recipe(
+            setting.one_hot(law),
+            law,
+            MaskedLM(form="types", hide_selected=True),
+            steps=settings.steps if settings.trained else 0,
+            batch_size=40,
+            optimizer=Adam(rate),
+        )
+        fit = lab.fit(recipe)
+        a = averages(fit, law, setting.labels(law, settings.labels))
+        found |= {
+            f"Adam {rate}, {settings.labels} labels": a,
+            f"Adam {rate}, true labels": averages(fit, law, setting.labels(law, "true")),
+        }
+        for what, values, printed in (
+            ("same topic", a.same_topic, rows[rate].same_topic),
+            ("different topic", a.different_topic, rows[rate].different_topic),
+        ):
+            name = f"{what}, Adam {rate}"
+            checks.append(agrees(name, values.numpy(), printed, relative=PRINTED_WITHIN, shift=PRINTED_SHIFT))
+        checks.append(below(f"ratio, Adam {rate}", a.alpha.numpy(), 2.0))
+    return Evidence(
+        checks,
+        figures={
+            "ratios": lambda: strips(
+                {name: a.alpha.numpy() for name, a in found.items()},
+                predictions={name: _printed_ratio(rows, name) for name in found},
+                xlabel="same topic / different topic (dashed: published)",
+                title="Which labels give the published table",
+            )
+        },
+        tables={"averages": average_table(found)},
+    )
+
+
+def _printed_ratio(rows, name: str) -> float:
+    row = rows[float(name.split(",")[0].removeprefix("Adam "))]
+    return row.same_topic / row.different_topic
+
+
+# -- table 2.2: stage two with a frozen value matrix -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StageTwo:
+    steps: int = 3600
+    diagonal_value: str = "diagonal"
+    block_value: str = "block"
+    trained: bool = True
+
+
+def stage_two(value: str, steps: int) -> Recipe:
+    """Keys and queries trained on the squared loss with the value matrix frozen at a stage-1 optimum."""
+    law = TopicModel(topics=10, words=10, length=(100, 150), present=3)
+    weights = {"block": theory.value_matrix_limit, "diagonal": theory.diagonal_value_matrix}[value](
+        law, setting.MASKING
+    )
+    model = setting.one_hot(law, initial=Normal(0.05)).set("blocks.0.attn.W_V", weights.T[None], freeze=True)
+    return Recipe(
+        model,
+        law,
+        MaskedLM(error="squared", form="types"),
+        steps=steps,
+        batch_size=60,
+        optimizer=Adam(0.01),
+        schedule=Drops((2 / 3,), by=0.2),
+    )
+
+
+@claim(
+    id="topics/attention-frozen-stage-two",
+    statement=(
+        "With the value matrix frozen at its block optimum, training keys and queries moves attention to the whole "
+        "topic; frozen at the diagonal optimum it moves to the word itself and away from its topic."
+    ),
+    source=setting.source("Table 2.2 of the thesis; Theorem 3 and thesis 2.1.5"),
+    scales={"desk": StageTwo(), "paper": StageTwo(steps=14_400)},
+    controls=(
+        Control(
+            "value matrices exchanged",
+            {"diagonal_value": "block", "block_value": "diagonal"},
+            (
+                "diagonal: word over 5 × other topics",
+                "diagonal: other topics over own topic",
+                "block: same word like topic",
+                "block: topic over 2 × other topics",
+            ),
+        ),
+        Control(
+            "untrained keys and queries",
+            {"trained": False},
+            ("diagonal: word over 5 × other topics", "block: topic over 2 × other topics"),
+        ),
+    ),
+    seeds={"desk": 8, "paper": 16},
+)  # fmt: skip
+def attention_frozen_stage_two(settings: StageTwo, lab: Lab) -> Evidence:
+    steps = settings.steps if settings.trained else 0
+    found = {}
+    for name, value in (("diagonal", settings.diagonal_value), ("block", settings.block_value)):
+        fit = lab.fit(stage_two(value, steps))
+        assert isinstance(fit.recipe.source, TopicModel)
+        found[name] = averages(fit, fit.recipe.source, fit.recipe.source.topic_of)
+    diagonal, block = found["diagonal"], found["block"]
+    checks = [
+        exceeds("diagonal: word over 5 × other topics", diagonal.beta.numpy(), 5.0),
+        orders("diagonal: other topics over own topic", diagonal.different_topic.numpy(), diagonal.same_topic.numpy()),
+        exceeds("block: topic over 2 × other topics", block.alpha.numpy(), 2.0),
+        below(
+            "block: same word like topic", ((block.same_word - block.same_topic).abs() / block.same_topic).numpy(), 0.3
+        ),
+    ]
+    rows = [
+        (f"{name}: {what}", float(v.mean()), float(v.min()), float(v.max()), None)
+        for name, a in found.items()
+        for what, v in (("same word", a.same_word), ("same topic", a.same_topic), ("other topic", a.different_topic))
+    ]
+    return Evidence(
+        checks,
+        figures={
+            "attention": lambda: comparison(
+                rows, xlabel="average attention (range over seeds)", title="Stage two", log_x=True
+            )
+        },
+        tables={"averages": average_table(found)},
+        notes=["Published (diagonal regime): same word 0.0916, same topic 0.00185, different topic 0.00256."],
+    )
+
+
+# -- figure 2.10 -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Long:
+    steps: int = 12_000
+    l2: float = 1e-4
+
+
+def long_recipe(steps: int, l2: float) -> Recipe:
+    return joint_recipe("cross-entropy", Adam(0.03), steps=steps, l2=l2, l2_on=("blocks.0.attn.W_V",))
+
+
+@claim(
+    id="topics/diagonal-without-l2",
+    statement=(
+        "Trained long without L2, jointly trained value matrices drift from uniform blocks to a diagonal pattern; with "
+        "L2 on the value matrix fewer or none do."
+    ),
+    source=setting.source("Figure 2.10 of the thesis"),
+    scales={"desk": Long(), "paper": Long(steps=30_000)},
+    controls=(
+        Control("short training", {"steps": 1000}, ("some are diagonal without L2",)),
+        Control("no L2 in either arm", {"l2": 0.0}, ("most stay blocks with L2", "diagonal-ness falls with L2")),
+    ),
+    seeds={"desk": 16, "paper": 16},
+)
+def diagonal_without_l2(settings: Long, lab: Lab) -> Evidence:
+    law = setting.world()
+    free = setting.value_blocks(lab.fit(long_recipe(settings.steps, 0.0)), law, "true")
+    held = setting.value_blocks(lab.fit(long_recipe(settings.steps, settings.l2)), law, "true")
+    return Evidence(
+        [
+            proportion("some are diagonal without L2", int(free.is_diagonal.sum()), len(lab.seeds), at_least=0.25),
+            passing("most stay blocks with L2", 1.0 - held.is_diagonal.double().numpy(), above=0.5, at_least=0.5),
+            exceeds("diagonal-ness falls with L2", (_ratio(free) / _ratio(held)), 1.25),
+        ],
+        figures={
+            "diagonal over block": lambda: strips(
+                {"without L2": _ratio(free), f"L2 {settings.l2:g}": _ratio(held)},
+                predictions=2.0,
+                xlabel="diagonal / other same-topic entries (dashed: called diagonal)",
+                title="Long training",
+            )
+        },
+    )
+
+
+def _ratio(blocks: probe.Blocks) -> np.ndarray:
+    return (blocks.diagonal / blocks.same_other).numpy()
+
+
+CLAIMS = (attention_trained, attention_published_values, attention_frozen_stage_two, diagonal_without_l2)
