@@ -2,10 +2,11 @@
 
     python benchmarks/training.py [--device cuda] [--models 64] [--seconds 10]
 
-One run measures, on the same machine and the same data: (1) 64 stacked models with full N × N attention; (2) the same
-models one after another in eager PyTorch; (3) 64 stacked models with the type-level form of attention; (4) Hugging
-Face's BertForMaskedLM cut to one layer, one model at a time. Ratios are of model-steps per second. Beside them: the
-floating-point rate that was achieved and the machine's own rate on a large matrix product.
+One run measures, on the same machine and the same data: stacks of models with N × N attention (paid from the selected
+positions, which are all the loss reads) and with the type-level form; the same models one after another in eager
+PyTorch, in both forms; and Hugging Face's BertForMaskedLM cut to one layer, one model at a time. Ratios are of
+model-steps per second. Beside them: the floating-point rate that was achieved and the machine's rate on a large matrix
+product. The stacks draw fresh data for every model as they go, the others reuse data drawn before.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._pytree import tree_map
 
-from sandtable.models import FanIn, Transformer
+from sandtable.models import FanIn, Tokens, Transformer
 from sandtable.objectives import MaskedLM
 from sandtable.training import Adam, Recipe, stream
 from sandtable.worlds import TopicModel
@@ -72,22 +73,35 @@ def one_by_one(step: Callable[[int], None], device: str, seconds: float, warm: i
     return done / (time.monotonic() - began)
 
 
-def data(device: str, steps: int = 64) -> list[dict]:
+def data(device: str, form: str = "positions", steps: int = 64) -> list[dict]:
     batch = WORLD.sample(steps * BATCH, stream("data", 0)).fold(steps)
-    drawn = MaskedLM().draw_block(batch, stream("noise", 0), range(steps))
+    drawn = MaskedLM(form=form).draw_block(batch, stream("noise", 0), range(steps))
     return [tree_map(lambda t, s=s: t[s].to(device), drawn) for s in range(steps)]
 
 
-def eager(device: str, seconds: float) -> float:
-    """Our Transformer as an ordinary module, torch.optim.Adam, the loss at selected positions; data drawn before."""
+def eager(form: str, device: str, seconds: float) -> float:
+    """Our Transformer as an ordinary module with torch.optim.Adam on data drawn before.
+
+    With N × N attention it does what everyone does: outputs at all positions, the loss at the selected ones.
+    """
     net = model().initialise(stream("init", 0)).to(device)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    examples = data(device)
+    examples = data(device, form)
+    objective = MaskedLM(form=form)
+    columns = torch.arange(BATCH, device=device)[:, None] * WORLD.longest
+
+    def everywhere(example: dict) -> torch.Tensor:
+        ids, mask, rows = example["inputs"]
+        logits = net(Tokens(ids, mask)).flatten(0, 1).index_select(0, (rows + columns).flatten())
+        losses = F.cross_entropy(logits, example["target"].flatten(), reduction="none")
+        return (losses * example["weight"].flatten()).sum()
+
+    def by_type(example: dict) -> torch.Tensor:
+        return objective.loss(lambda _, inputs: net(inputs), {}, example)[0]
 
     def step(i: int) -> None:
         example = examples[i % len(examples)]
-        logits = net(example["inputs"]).flatten(0, 1).index_select(0, example["row"])
-        loss = (F.cross_entropy(logits, example["target"], reduction="none") * example["weight"]).sum()
+        loss = everywhere(example) if form == "positions" else by_type(example)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -108,15 +122,14 @@ def hugging_face(device: str, seconds: float) -> float:
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.0)
     examples = data(device)
     for example in examples:
-        ids = example["inputs"].ids
-        labels = torch.full_like(ids, -100).flatten()
-        real = example["weight"] > 0
-        labels[example["row"][real]] = example["target"][real]
-        example["labels"] = labels.reshape(ids.shape)
+        ids, _, rows = example["inputs"]
+        document, place = (example["weight"] > 0).nonzero(as_tuple=True)
+        example["labels"] = torch.full_like(ids, -100)
+        example["labels"][document, rows[document, place]] = example["target"][document, place]
 
     def step(i: int) -> None:
         example = examples[i % len(examples)]
-        ids, mask = example["inputs"]
+        ids, mask, _ = example["inputs"]
         loss = net(input_ids=ids, attention_mask=mask.long(), labels=example["labels"]).loss
         optimizer.zero_grad()
         loss.backward()
@@ -131,14 +144,14 @@ def matmul_peak(device: str, size: int = 2048) -> float:
     return rate * 2 * size**3
 
 
-def flops(form: str) -> float:
+def flops(form: str, *, everywhere: bool = False) -> float:
     """Multiply–adds ×2 of one model-step: forward products, and twice that for the backward pass."""
     size, longest = WORLD.vocab_size, WORLD.longest
-    if form == "positions":  # projections are look-ups; scores and mixing are N × N × V each
-        return 3 * 2 * (2 * BATCH * longest**2 * size)
-    batch = WORLD.sample(BATCH, stream("data", 0))
-    rows = MaskedLM(form="types").draw(batch, stream("noise", 0), 0)["inputs"].query
-    return 3 * 2 * (2 * len(rows) * size**2)
+    inputs = data("cpu", form, steps=1)[0]["inputs"]
+    if form == "positions":  # projections are look-ups; scores and mixing are queries × N × V each
+        queries = longest if everywhere else inputs.rows.shape[-1]
+        return 3 * 2 * (2 * BATCH * queries * longest * size)
+    return 3 * 2 * (2 * len(inputs.query) * size**2)
 
 
 def main() -> None:
@@ -150,21 +163,23 @@ def main() -> None:
     device, models, seconds = arguments.device, arguments.models, arguments.seconds
     name = torch.cuda.get_device_name() if device != "cpu" else f"{torch.get_num_threads()} CPU threads"
     peak = matmul_peak(device)
-    plain = eager(device, seconds)
+    plain, types = eager("positions", device, seconds), eager("types", device, seconds)
     bert = hugging_face(device, seconds)
+
+    def line(label: str, speed: float, rate: float = float("nan"), memory: float = float("nan")) -> None:
+        ratios = "".join(f"{speed / other:10.1f}" for other in (plain, types, bert))
+        print(f"{label:44}{speed:14.1f}{ratios}{rate / 1e9:10.1f}{memory:8.0f}", flush=True)
+
     print(f"{name}, torch {torch.__version__}; float32 matmul 2048³: {peak / 1e9:.0f} GFLOP/s")
-    print(f"{'':44}{'model-steps/s':>14}{'vs eager':>10}{'vs BERT':>10}{'GFLOP/s':>10}{'MB':>8}")
-    print(
-        f"{'eager PyTorch, one by one, N × N':44}{plain:14.1f}{1:10.1f}{plain / bert:10.1f}"
-        f"{plain * flops('positions') / 1e9:10.1f}"
-    )
-    print(f"{'Hugging Face BERT, 1 layer, one by one':44}{bert:14.1f}{bert / plain:10.2f}{1:10.1f}")
+    columns = f"{'vs N×N':>10}{'vs types':>10}{'vs BERT':>10}{'GFLOP/s':>10}{'MB':>8}"
+    print(f"{'':44}{'model-steps/s':>14}{columns}")
+    line("eager PyTorch, one by one, N × N", plain, plain * flops("positions", everywhere=True))
+    line("eager PyTorch, one by one, type-level", types, types * flops("types"))
+    line("Hugging Face BERT, 1 layer, one by one", bert)
     for form, label in (("positions", "stacked, N × N attention"), ("types", "stacked, type-level attention")):
         for count in sorted({1, 8, models}):
             speed, memory = stacked(form, count, device, seconds)
-            rate = speed * flops(form) / 1e9
-            ratios = f"{speed / plain:10.1f}{speed / bert:10.1f}"
-            print(f"{f'{label}, {count} models':44}{speed:14.1f}{ratios}{rate:10.1f}{memory:8.0f}", flush=True)
+            line(f"{label}, {count} models", speed, speed * flops(form), memory)
 
 
 if __name__ == "__main__":

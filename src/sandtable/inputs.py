@@ -15,6 +15,17 @@ class Tokens(NamedTuple):
     mask: Bool[Tensor, "batch position"] | None = None
 
 
+class Selected(NamedTuple):
+    """Tokens in their places, and the positions `rows` of each document at which outputs are wanted.
+
+    The last layer then pays attention from those positions only: what a loss does not read is not computed.
+    """
+
+    ids: Int[Tensor, "batch position"]
+    mask: Bool[Tensor, "batch position"]
+    rows: Int[Tensor, "batch row"]
+
+
 class Bag(NamedTuple):
     """Documents as counts of token types, and the rows (document, visible token) at which outputs are wanted.
 
@@ -33,4 +44,4 @@ class Documents(NamedTuple):
     counts: Float[Tensor, "document vocab"]
 
 
-Inputs = Tensor | Tokens | Bag | Documents
+Inputs = Tensor | Tokens | Selected | Bag | Documents

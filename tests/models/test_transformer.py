@@ -11,6 +11,8 @@ from sandtable.arguments import ArgumentError
 from sandtable.models import (
     Bag,
     Documents,
+    Normal,
+    Selected,
     SinusoidalPositions,
     SoftmaxAttention,
     Tokens,
@@ -348,3 +350,21 @@ def test_activations_by_name():
         same(resid, found[f"blocks.{i}.hook_resid_post"], 1e-12)
     with pytest.raises(ArgumentError, match=r"blocks\.0\.attn\.hook_patern.*did you mean 'blocks.0.attn.hook_pattern'"):
         model(ids, want=("blocks.0.attn.hook_patern",))
+
+
+@pytest.mark.parametrize("attention", ["softmax", "uniform"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("norm", [None, "pre", "post"])
+def test_outputs_at_selected_rows_are_those_of_all_positions(attention, causal, norm):
+    generator = torch.Generator().manual_seed(0)
+    model = Transformer(
+        11, layers=2, heads=2, width=8, attention=attention, causal=causal, norm=norm, mlp=16, biases=True,
+        positions="learned", longest=9, initial={"*": Normal(0.5), "*.b*": Normal(0.5)},
+    )  # fmt: skip
+    model.double().initialise(generator)
+    ids = torch.randint(11, (3, 9), generator=generator)
+    mask = torch.arange(9) < torch.tensor([[9], [6], [7]])
+    rows = torch.tensor([[0, 3, 8, 3], [1, 2, 5, 0], [6, 4, 0, 0]])
+    everywhere = model(Tokens(ids, mask))
+    expected = everywhere.gather(1, rows[..., None].expand(-1, -1, 11))
+    torch.testing.assert_close(model(Selected(ids, mask, rows)), expected, rtol=0, atol=1e-12)

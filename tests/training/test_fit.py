@@ -142,7 +142,10 @@ class Checksum(MaskedLM):
         loss, _ = super().loss(apply, params, example)
         ids = example["inputs"].ids.to(loss.dtype)
         places = torch.arange(1, ids.numel() + 1, dtype=loss.dtype).reshape(ids.shape)
-        return loss, {"data": (ids * places).sum(), "mask": (example["row"] * example["target"]).sum().to(loss.dtype)}
+        return loss, {
+            "data": (ids * places).sum(),
+            "mask": (example["inputs"].rows * example["target"]).sum().to(loss.dtype),
+        }
 
 
 def test_initial_weights_and_data_are_the_same_bits_at_any_stack_size():

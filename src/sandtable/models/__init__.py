@@ -1,6 +1,6 @@
 """Small networks built from nameable, freezable parts."""
 
-from sandtable.inputs import Bag, Documents, Inputs, Tokens
+from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
 from sandtable.models.attention import Attention, SoftmaxAttention, UniformAttention
 from sandtable.models.blocks import MLP, Block, LayerNorm
 from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal
@@ -22,6 +22,7 @@ __all__ = [
     "LayerNorm",
     "LearnedPositions",
     "Normal",
+    "Selected",
     "SinusoidalPositions",
     "SoftmaxAttention",
     "Stack",

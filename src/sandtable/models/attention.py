@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, whole
@@ -23,6 +23,13 @@ def project(x: Tensor, weight: Float[Tensor, "heads width head"]) -> Float[Tenso
         return torch.einsum("...d,hde->...he", x, weight)
     table = weight.permute(1, 0, 2).reshape(width, heads * head)
     return F.embedding(x, table).unflatten(-1, (heads, head))
+
+
+def take(x: Tensor, rows: Int[Tensor, "batch row"]) -> Tensor:
+    """The rows of each document: of vectors "batch position width", or of token ids "batch position"."""
+    if not x.is_floating_point():
+        return x.gather(-1, rows)
+    return x.gather(-2, rows[..., None].expand(*rows.shape, x.shape[-1]))
 
 
 def project_types(table: Tensor | None, weight: Float[Tensor, "heads width head"]) -> Tensor:
@@ -75,8 +82,8 @@ class Attention(nn.Module):
         self.W_O = nn.Parameter(torch.zeros(heads, head_width, out_width)) if output else None
         self.b_O = nn.Parameter(torch.zeros(out_width)) if biases and output else None
 
-    def pattern(self, x: Tensor, mask: Bool[Tensor, "batch position"] | None, tap: Tap) -> Tensor:
-        """The attention A[..., head, query, key]; rows sum to one over the keys."""
+    def pattern(self, x: Tensor, mask: Bool[Tensor, "batch position"] | None, rows: Tensor | None, tap: Tap) -> Tensor:
+        """The attention A[..., head, query, key], queries at `rows` or everywhere; it sums to one over the keys."""
         raise NotImplementedError("a subclass says how attention is paid")
 
     def pattern_by_type(
@@ -87,13 +94,27 @@ class Attention(nn.Module):
 
     needs_query = True
 
-    def forward(self, x: Tensor, mask: Tensor | None, tap: Tap) -> Float[Tensor, "batch position out"]:
-        pattern = tap("hook_pattern", self.pattern(x, mask, tap))
+    def forward(
+        self, x: Tensor, mask: Tensor | None, tap: Tap, rows: Int[Tensor, "batch row"] | None = None
+    ) -> Float[Tensor, "batch query out"]:
+        pattern = tap("hook_pattern", self.pattern(x, mask, rows, tap))
         value = project(x, self.W_V)
         if self.b_V is not None:
             value = value + self.b_V
         mixed = torch.einsum("...hqk,...khe->...qhe", pattern, tap("hook_v", value))
         return self._merge(tap("hook_z", mixed))
+
+    def visible(
+        self, positions: int, mask: Tensor | None, rows: Tensor | None, device: torch.device
+    ) -> Bool[Tensor, "... 1 query key"] | None:
+        """Which keys each query may see; None when it may see all."""
+        seen = None if mask is None else mask[..., None, None, :]
+        if self.causal:
+            keys = torch.arange(positions, device=device)
+            queries = keys if rows is None else rows[..., None, :]
+            past = keys <= queries[..., None]
+            seen = past if seen is None else seen & past
+        return seen
 
     def by_type(
         self, x: Tensor | None, table: Tensor | None, inputs: Bag | Documents, tap: Tap
@@ -129,17 +150,14 @@ class SoftmaxAttention(Attention):
         self.b_K = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
         self.scale = 1.0 / math.sqrt(head_width)
 
-    def pattern(self, x, mask, tap):
-        query, key = project(x, self.W_Q), project(x, self.W_K)
+    def pattern(self, x, mask, rows, tap):
+        query, key = project(x if rows is None else take(x, rows), self.W_Q), project(x, self.W_K)
         if self.b_Q is not None and self.b_K is not None:
             query, key = query + self.b_Q, key + self.b_K
         scores = torch.einsum("...qhe,...khe->...hqk", tap("hook_q", query) * self.scale, tap("hook_k", key))
-        if mask is not None:
-            scores = scores.masked_fill(~mask[..., None, None, :], -math.inf)
-        if self.causal:
-            size = scores.shape[-1]
-            future = torch.ones(size, size, dtype=torch.bool, device=scores.device).triu(1)
-            scores = scores.masked_fill(future, -math.inf)
+        seen = self.visible(key.shape[-3], mask, rows, x.device)
+        if seen is not None:  # adding −∞ costs nothing in the backward pass, unlike filling
+            scores = scores + torch.zeros((), dtype=scores.dtype, device=x.device).where(seen, -math.inf)
         return tap("hook_attn_scores", scores).softmax(-1)
 
     def pattern_by_type(self, x, table, counts, tap):
@@ -157,14 +175,14 @@ class UniformAttention(Attention):
 
     needs_query = False
 
-    def pattern(self, x, mask, tap):
-        size = x.shape[-1] if not x.is_floating_point() else x.shape[-2]
-        seen = torch.ones(1, size, dtype=torch.bool, device=x.device) if mask is None else mask
-        seen = seen[..., None, None, :].expand(*seen.shape[:-1], self.W_V.shape[0], size, size)
-        if self.causal:
-            seen = seen & torch.ones(size, size, dtype=torch.bool, device=x.device).tril()
-        seen = seen.to(self.W_V.dtype)
-        return (seen / seen.sum(-1, keepdim=True)).expand(*x.shape[:1], *seen.shape[1:])
+    def pattern(self, x, mask, rows, tap):
+        positions = x.shape[-2] if x.is_floating_point() else x.shape[-1]
+        shape = (*x.shape[: -2 if x.is_floating_point() else -1], self.W_V.shape[0])
+        queries = positions if rows is None else rows.shape[-1]
+        seen = self.visible(positions, mask, rows, x.device)
+        seen = torch.ones((), dtype=torch.bool, device=x.device) if seen is None else seen
+        seen = seen.expand(*shape, queries, positions).to(self.W_V.dtype)
+        return seen / seen.sum(-1, keepdim=True)
 
     def pattern_by_type(self, x, table, counts, tap):
         pattern = counts / counts.sum(-1, keepdim=True)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.inputs import Bag, Documents
-from sandtable.models.attention import Attention, Tap
+from sandtable.models.attention import Attention, Tap, take
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -92,24 +92,28 @@ class Block(nn.Module):
         """Whether one-hot inputs must be written out as vectors: a norm or a residual acts on them."""
         return self.residual or self.norm == "pre"
 
-    def forward(self, x: Tensor, mask: Tensor | None, tap: Tap) -> Tensor:
-        return self._wrap(x, lambda y: self.attn(y, mask, _inside("attn", tap)), tap)
+    def forward(self, x: Tensor, mask: Tensor | None, tap: Tap, rows: Tensor | None = None) -> Tensor:
+        """The stream after this layer, at `rows` of each document or everywhere."""
+        out = self.attn(self._before(x, self.ln1), mask, _inside("attn", tap), rows)
+        return self._finish(x if rows is None else take(x, rows), out, tap)
 
     def by_type(self, x: Tensor | None, table: Tensor | None, inputs: Bag | Documents, tap: Tap) -> Tensor:
-        table = self.ln1(table) if self.ln1 is not None and self.norm == "pre" and table is not None else table
-        return self._wrap(x, lambda y: self.attn.by_type(y, table, inputs, _inside("attn", tap)), tap)
+        """The same row by row; `x` are the rows' own inputs, `table` those of every token type."""
+        table, inner = self._before(table, self.ln1), self._before(x, self.ln1)
+        return self._finish(x, self.attn.by_type(inner, table, inputs, _inside("attn", tap)), tap)
 
-    def _wrap(self, x: Tensor | None, attend: Callable[[Tensor | None], Tensor], tap: Tap) -> Tensor:
-        x = self._sublayer(x, attend, self.ln1, "hook_attn_out", tap)
+    def _finish(self, x: Tensor | None, out: Tensor, tap: Tap) -> Tensor:
+        x = self._join(x, tap("hook_attn_out", out), self.ln1)
         if self.mlp is not None:
-            mlp = self.mlp
             x = tap("hook_resid_mid", x)
-            x = self._sublayer(x, lambda y: mlp(y, _inside("mlp", tap)), self.ln2, "hook_mlp_out", tap)
+            out = self.mlp(self._before(x, self.ln2), _inside("mlp", tap))
+            x = self._join(x, tap("hook_mlp_out", out), self.ln2)
         return tap("hook_resid_post", x)
 
-    def _sublayer(self, x: Any, function, norm: LayerNorm | None, name: str, tap: Tap) -> Tensor:
-        inner = norm(x) if norm is not None and self.norm == "pre" and x is not None else x
-        out = tap(name, function(inner))
+    def _before(self, x: Any, norm: LayerNorm | None) -> Any:
+        return norm(x) if norm is not None and self.norm == "pre" and x is not None else x
+
+    def _join(self, x: Tensor | None, out: Tensor, norm: LayerNorm | None) -> Tensor:
         out = out if not self.residual or x is None else x + out
         return norm(out) if norm is not None and self.norm == "post" else out
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, one_of, whole
-from sandtable.inputs import Bag, Documents, Inputs, Tokens
+from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
 from sandtable.models.attention import ATTENTIONS
 from sandtable.models.blocks import MLP, Block, LayerNorm
 from sandtable.models.initial import Constant, Initial, Normal
@@ -239,15 +239,17 @@ class Transformer(nn.Module):
         vectors = first.reads_vectors or self.pos_embed is not None or self.ln_embed is not None
         return F.one_hot(ids, self.size).to(first.attn.W_V.dtype) if vectors else ids
 
-    def _by_position(self, inputs: Tensor | Tokens, tap) -> Tensor:
-        ids, mask = inputs if isinstance(inputs, Tokens) else (inputs, None)
+    def _by_position(self, inputs: Tensor | Tokens | Selected, tap) -> Tensor:
+        ids, mask = inputs[:2] if isinstance(inputs, Tokens | Selected) else (inputs, None)
+        rows = inputs.rows if isinstance(inputs, Selected) else None
         x = tap("hook_embed", self._embed(ids, self.layers[0]))
         if self.pos_embed is not None:
             x = x + tap("hook_pos_embed", self.pos_embed(ids.shape[-1]))
         x = x if self.ln_embed is None else self.ln_embed(x)
         for i, block in enumerate(self.layers):
             x = tap(f"blocks.{i}.hook_resid_pre", x)
-            x = block(x, mask, lambda name, tensor, i=i: tap(f"blocks.{i}.{name}", tensor))
+            last = i + 1 == len(self.layers)
+            x = block(x, mask, lambda name, tensor, i=i: tap(f"blocks.{i}.{name}", tensor), rows if last else None)
         return self._head(x, tap)
 
     def _by_type(self, inputs: Bag | Documents, tap) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from sandtable.arguments import ArgumentError, one_of
-from sandtable.inputs import Bag, Documents, Tokens
+from sandtable.inputs import Bag, Documents, Selected
 from sandtable.objectives.base import Apply, Example, OneForward, Params
 from sandtable.worlds import Batch, BertMasking, Expectation, Vocab
 from sandtable.worlds.bits import bulk_generator, random_bits, row_seeds
@@ -51,8 +51,8 @@ class MaskedLM(OneForward):
     - "documents": one row per document — the same with attention that ignores the query.
 
     `hide_selected` also hides the keys of all selected positions from attention, and M is then never the whole
-    document. A batch whose mask selects more
-    positions than fit in 7 standard deviations above the mean is drawn again (probability below 1e-11).
+    document. A mask with more positions than
+    7 standard deviations above the mean is drawn again (probability below 1e-9).
     """
 
     select: float = 0.15
@@ -126,15 +126,14 @@ class MaskedLM(OneForward):
 
     def loss(self, apply: Apply, params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]:
         logits = apply(params, example["inputs"])
-        if self.form == "positions":
-            logits = logits.flatten(0, 1).index_select(0, example["row"])
         total = torch.zeros((), dtype=logits.dtype, device=logits.device)
         soft = 0
         if "soft" in example:
             soft = example["soft"].shape[-2]
             total = total + soft_loss(self.error, logits[:soft], example["soft"])
         if "target" in example:
-            total = total + hard_loss(self.error, logits[soft:], example["target"], example["weight"])
+            rows = logits.flatten(0, -2)[soft:]
+            total = total + hard_loss(self.error, rows, example["target"].flatten(), example["weight"].flatten())
         return total, {}
 
 
@@ -152,7 +151,7 @@ class _Masks:
     true: Tensor  # words there
     shown: Tensor  # what the model sees there
     size: Tensor  # chosen positions of every document
-    room: tuple[int, int]  # rows a step may need: for all chosen positions, for those that show a word
+    room: tuple[int, int]  # rows for the chosen positions of a document, and for those of a step that show a word
     vocab: int
     mask: int
 
@@ -176,7 +175,7 @@ class _Masks:
             high = drawn >> 33
             size = torch.zeros_like(seeds).scatter_add_(0, document, torch.ones_like(index)).reshape(steps, -1)
             shown = torch.zeros_like(seeds).scatter_add_(0, document, (high < shows).long()).reshape(steps, -1)
-            again = (size == 0) | ((size.sum(1) > room[0]) | (shown.sum(1) > room[1]))[:, None]
+            again = (size == 0) | (size > room[0]) | (shown.sum(1) > room[1])[:, None]
             if words is not None:
                 again |= size == words
             rows = _indices(again)
@@ -210,13 +209,14 @@ class _Masks:
     def by_position(self) -> Example:
         steps, documents, longest = self.x.shape
         packed = _pack(
-            self.document // documents,
-            (steps, self.room[0]),
-            row=self.index % (documents * longest),
+            self.document,
+            (steps * documents, self.room[0]),
+            row=self.index % longest,
             target=self.true,
             weight=self.weight.index_select(0, self.document),
         )
-        return {"inputs": Tokens(self.visible, self.keys), **packed}
+        packed = {name: table.unflatten(0, (steps, documents)) for name, table in packed.items()}
+        return {"inputs": Selected(self.visible, self.keys, packed.pop("row")), **packed}
 
     def by_type(self, *, merge_all: bool) -> Example:
         steps, documents, _ = self.x.shape
@@ -264,12 +264,17 @@ def _pack(step: Tensor, shape: tuple[int, int], **columns: Tensor) -> dict[str, 
 
 
 def _room(documents: int, longest: int, law: BertMasking) -> tuple[int, int]:
-    """Rows that hold all selected positions, and those of them that show a word, of all but 1e-11 of the batches."""
+    """Rows for the selected positions of a document, and for those of a whole step that show a word.
+
+    Seven standard deviations above the mean: more are needed with a probability below 1e-9, and are then drawn again.
+    """
     p, some = law.select, 1 - (1 - law.select) ** longest
+    if some < 1e-4:
+        raise ArgumentError(f"select={p:g}: fewer than one document in 10,000 would have a position to predict")
     mean = longest * p / some  # of |M| given that M is not empty
     variance = (longest * p * (1 - p) + (longest * p) ** 2) / some - mean**2
     rooms = []
-    for share in (1.0, 1 - law.hide):
-        spread = math.sqrt(documents * (mean * share * (1 - share) + variance * share**2))
-        rooms.append(min(documents * longest, math.ceil(documents * mean * share + 7 * spread + 3)))
+    for number, share in ((1, 1.0), (documents, 1 - law.hide)):
+        spread = math.sqrt(number * (mean * share * (1 - share) + variance * share**2))
+        rooms.append(min(number * longest, math.ceil(number * mean * share + 7 * spread + 3)))
     return rooms[0], rooms[1]
