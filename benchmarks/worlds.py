@@ -39,16 +39,19 @@ def best(work: Callable[[], object], device: str = "cpu", repeats: int = 9) -> f
     return min(times[1:])
 
 
-def loop(n: int) -> list[np.ndarray]:
-    """One document after another, as it is usually written."""
+def loop(n: int) -> tuple[np.ndarray, ...]:
+    """One document after another, as it is usually written, into the arrays that `sample` returns."""
     rng = np.random.default_rng(0)
-    documents = []
-    for _ in range(n):
-        shares = rng.dirichlet(np.full(WORLD.topics, WORLD.dirichlet))
+    x, topic = np.zeros((2, n, WORLD.longest), dtype=np.int64)
+    mask = np.zeros((n, WORLD.longest), dtype=bool)
+    shares = np.zeros((n, WORLD.topics))
+    for i in range(n):
+        shares[i] = rng.dirichlet(np.full(WORLD.topics, WORLD.dirichlet))
         length = rng.integers(100, 151)
-        topics = rng.choice(WORLD.topics, size=length, p=shares)
-        documents.append(1 + topics * WORLD.words + rng.integers(0, WORLD.words, size=length))
-    return documents
+        topic[i, :length] = rng.choice(WORLD.topics, size=length, p=shares[i])
+        x[i, :length] = 1 + topic[i, :length] * WORLD.words + rng.integers(0, WORLD.words, size=length)
+        mask[i, :length] = True
+    return x, topic, mask, shares
 
 
 def same_bits(device: str) -> None:

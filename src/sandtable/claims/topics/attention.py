@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sandtable.claims.topics import setting
 from sandtable.claims.topics.values import joint_recipe
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders, passing, proportion
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders
 from sandtable.lab.figures import comparison, strips
 from sandtable.models import Normal
 from sandtable.objectives import MaskedLM
@@ -274,7 +274,7 @@ def attention_frozen_stage_two(settings: StageTwo, lab: Lab) -> Evidence:
 
 @dataclass(frozen=True)
 class Long:
-    steps: int = 12_000
+    steps: int = 30_000
     l2: float = 1e-4
 
 
@@ -285,16 +285,16 @@ def long_recipe(steps: int, l2: float) -> Recipe:
 @claim(
     id="topics/diagonal-without-l2",
     statement=(
-        "Trained long without L2, jointly trained value matrices drift from uniform blocks to a diagonal pattern; with "
-        "L2 on the value matrix fewer or none do."
+        "Trained long without L2, jointly trained value matrices leave the uniform blocks for a diagonal pattern "
+        "(diagonal at least twice the rest of its block); with L2 on the value matrix they stay blocks."
     ),
     source=setting.source("Figure 2.10 of the thesis"),
-    scales={"desk": Long(), "paper": Long(steps=30_000)},
+    scales={"desk": Long(), "paper": Long()},
     controls=(
-        Control("short training", {"steps": 1000}, ("some are diagonal without L2",)),
-        Control("no L2 in either arm", {"l2": 0.0}, ("most stay blocks with L2", "diagonal-ness falls with L2")),
+        Control("short training", {"steps": 1000}, ("diagonal without L2",)),
+        Control("no L2 in either arm", {"l2": 0.0}, ("blocks with L2",)),
     ),
-    seeds={"desk": 16, "paper": 16},
+    seeds={"desk": 8, "paper": 16},
 )
 def diagonal_without_l2(settings: Long, lab: Lab) -> Evidence:
     law = setting.world()
@@ -302,9 +302,8 @@ def diagonal_without_l2(settings: Long, lab: Lab) -> Evidence:
     held = setting.value_blocks(lab.fit(long_recipe(settings.steps, settings.l2)), law, "true")
     return Evidence(
         [
-            proportion("some are diagonal without L2", int(free.is_diagonal.sum()), len(lab.seeds), at_least=0.25),
-            passing("most stay blocks with L2", 1.0 - held.is_diagonal.double().numpy(), above=0.5, at_least=0.5),
-            exceeds("diagonal-ness falls with L2", (_ratio(free) / _ratio(held)), 1.25),
+            exceeds("diagonal without L2", _ratio(free), 2.0),
+            below("blocks with L2", _ratio(held), 1.5),
         ],
         figures={
             "diagonal over block": lambda: strips(
