@@ -17,6 +17,7 @@ from sandtable.training import Fit, Recipe, evaluate
 from sandtable.worlds import BertMasking, TopicModel
 
 MASKING = BertMasking(select=0.15, keep=0.1, random=0.1)
+EMBEDDING_STD = 0.05
 LABELS = ("true", "shuffled", "shifted")
 CONTRAST = 5.0
 """A block pattern counts when same- and different-topic means differ by five standard deviations of the latter."""
@@ -52,7 +53,7 @@ def one_hot(
 def with_embedding(law: TopicModel, *, width: int, attention: str = "softmax") -> Transformer:
     """The same with a trained embedding and a tied head: f = W_Eᵀ W^V W_E X̃ A."""
     return Transformer(
-        law.vocab, width=width, attention=attention, output=False, residual=False, initial={"*": Normal(0.05)}
+        law.vocab, width=width, attention=attention, output=False, residual=False, initial={"*": Normal(EMBEDDING_STD)}
     )
 
 
