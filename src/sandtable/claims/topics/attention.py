@@ -247,9 +247,7 @@ def attention_frozen_stage_two(settings: StageTwo, lab: Lab) -> Evidence:
         exceeds("diagonal: word over 5 × other topics", diagonal.beta.numpy(), 5.0),
         orders("diagonal: other topics over own topic", diagonal.different_topic.numpy(), diagonal.same_topic.numpy()),
         exceeds("block: topic over 2 × other topics", block.alpha.numpy(), 2.0),
-        below(
-            "block: same word like topic", ((block.same_word - block.same_topic).abs() / block.same_topic).numpy(), 0.3
-        ),
+        agrees("block: γ as predicted", block.gamma.numpy(), predicted.alpha, relative=0.1),
     ]
     rows = [
         (f"{name}: {what}", float(v.mean()), float(v.min()), float(v.max()), None)
