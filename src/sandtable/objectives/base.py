@@ -22,8 +22,9 @@ Params = Mapping[str, Tensor]
 class Objective(Protocol):
     """`draw` holds all randomness (masks, noise, inserted prefixes); `loss` is pure and vectorises over models.
 
-    Two optional methods: `draw_block(batch, generator, steps)` draws many steps at once from a batch with leading
-    dimensions (step, item); `expect(expectation)` gives the Example of an exact expectation.
+    Optional methods: `draw_block(batch, generator, steps)` draws many steps at once from a batch with leading
+    dimensions (step, item), `draw_each(batch, generators, steps)` those of many models, on the device of the batch;
+    `expect(expectation)` gives the Example of an exact expectation. `noisy = False` says that `draw` is not random.
     """
 
     def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example: ...

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -271,13 +272,14 @@ def fit(
     seeds: int | Sequence[int] = 1,
     device: str = "cpu",
     checkpoint: str | Path | None = None,
-    progress: Report | Callable | None = None,
+    progress: Report | bool = False,
     **options: Any,
 ) -> Fit:
     """Train `seeds` × `grid` models in one stacked computation; `options` are the fields of `Recipe`.
 
     The source is a world (fresh samples), a fixed `Batch` (full batch, or shuffled epochs with `batch_size`) or an
-    exact `Expectation`. With `checkpoint`, a folder, a killed run resumes and ends with the same bits.
+    exact `Expectation`. With `checkpoint`, a folder, a killed run resumes and ends with the same bits. `progress=True`
+    shows steps, speed and loss on stderr; a function of (step, steps, model-steps per second, loss) does what it likes.
     """
     if isinstance(source, World) and "batch_size" not in options:
         options["batch_size"] = 40
@@ -287,4 +289,13 @@ def fit(
             raise ArgumentError(f"{name}: not an option of fit{nearest(name, known)}")
     recipe = Recipe(model, source, objective, steps, **options)
     folder = None if checkpoint is None else Path(checkpoint)
-    return recipe.train(seeds, device=device, checkpoint=folder, progress=progress)
+    report = show_progress if progress is True else progress or None
+    return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
+
+
+def show_progress(step: int, steps: int, speed: float, loss: float) -> None:
+    """One line on stderr, rewritten in place on a terminal."""
+    left = "\r" if sys.stderr.isatty() and step < steps else "\n"
+    print(
+        f"step {step}/{steps} · {speed:,.0f} model-steps/s · loss {loss:.4g}   ", end=left, file=sys.stderr, flush=True
+    )

@@ -108,7 +108,7 @@ class Feed:
     """Blocks of Examples for a stack of models, drawn ahead in the background.
 
     Models that share all their streams share one draw; `index` maps models to draws. On a CUDA device the background
-    works in a stream of its own, and the block is handed over by an event.
+    works in a stream of its own.
     """
 
     def __init__(
@@ -142,15 +142,16 @@ class Feed:
             g.set_state(state.cpu().clone())  # a row read from a file may lie where torch reads it only by crashing
         self._before = self._after = self._states()
 
-    def _draw(self, first: int) -> tuple[Tensor, Tensor, Any, torch.Event | None]:
+    def _draw(self, first: int) -> tuple[Tensor, Tensor, Any]:
         before = self._states()
         if self._side is None:
             example = tree_map(self.place, self._draw_singly(first))
-            return before, self._states(), example, None
+            return before, self._states(), example
         with torch.cuda.stream(self._side):
             example = self.supply.draw_each(first, self.block, self.generators, self.device)
             example = tree_map(self.place, self._draw_singly(first) if example is None else example)
-            return before, self._states(), example, self._side.record_event()
+        self._side.synchronize()  # handed over complete: waiting for an event of another thread has failed at times
+        return before, self._states(), example
 
     def _draw_singly(self, first: int) -> Example:
         each = self._pool.map if self._pool is not None else map
@@ -163,10 +164,9 @@ class Feed:
         ahead = self._ahead.submit(self._draw, starts[0]) if starts else None
         for start in starts:
             assert ahead is not None
-            before, after, example, ready = ahead.result()
-            if ready is not None:
+            before, after, example = ahead.result()
+            if self._side is not None:
                 current = torch.cuda.current_stream(self.device)
-                current.wait_event(ready)
                 for tensor in tree_leaves(example):
                     tensor.record_stream(current)  # so that its memory is not drawn into before it has been read
             self._start, self._before, self._after = start, before, after

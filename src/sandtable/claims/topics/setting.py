@@ -57,12 +57,12 @@ def with_embedding(law: TopicModel, *, width: int, attention: str = "softmax") -
     )
 
 
-def labels(law: TopicModel, kind: str) -> Tensor:
+def labels(law: TopicModel, kind: str, *, order: int = 0) -> Tensor:
     """Topics of the tokens: true, shuffled over words, or shifted by the four special ids of the published code."""
     topic = law.topic_of.clone()
     if kind == "shuffled":
-        order = torch.randperm(len(topic) - 1, generator=torch.Generator().manual_seed(0))
-        topic[1:] = topic[1:][order]
+        mixed = torch.randperm(len(topic) - 1, generator=torch.Generator().manual_seed(order))
+        topic[1:] = topic[1:][mixed]
     elif kind == "shifted":
         # Ids of words start at 4 there and are mapped to topics as if they started at 0: the first words of the
         # vocabulary keep id 4 … and the last four fall off the end.
