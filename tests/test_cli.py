@@ -114,6 +114,7 @@ def test_the_tour_ends_with_the_report(run, tmp_path):
         (["verify", "toy/average", "--threads", "0"], "--threads=0"),
         (["verify", "toy/average", "--store", str(TOYS)], "is not writable"),
         (["report", "--store", str(TOYS)], "is not writable"),
+        (["verify", "toy/average", "--store", "/proc/nowhere"], "is not writable"),
         (["list", "--from", "nowhere.py"], "no such file"),
     ],
 )

@@ -65,9 +65,12 @@ class Store:
         """Fail now, in one line, rather than after an hour of training."""
         probe = self.root / f".probe-{uuid.uuid4().hex}"
         with self.writing(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+                probe.touch()
+                probe.unlink()
+            except FileNotFoundError as error:  # a place where no folder can be made
+                raise PermissionError(errno.EACCES, error.strerror, str(self.root)) from error
 
     def write_json(self, path: Path, content: Mapping[str, Any]) -> None:
         """Write a JSON object with one more entry, `sha256`, of everything else in it."""
