@@ -323,7 +323,7 @@ def diagonal_without_l2(settings: Long, lab: Lab) -> Evidence:
             "diagonal over block": lambda: strips(
                 {"without L2": _ratio(free), f"L2 {settings.l2:g}": _ratio(held)},
                 predictions=2.0,
-                xlabel="diagonal / other same-topic entries (dashed: called diagonal)",
+                xlabel="diagonal / rest of its block (dashed: diagonal)",
                 title="Long training",
             )
         },
