@@ -366,13 +366,14 @@ def show(value: Any) -> str:
 def strip(check: Mapping[str, Any]) -> dict[str, float] | None:
     """Where measurement, interval and prediction lie on a line from 0 to 100, or None where one cannot draw them.
 
-    An end that the interval does not have runs to the end of the line.
+    The line spans at least a tenth of the largest value, so that what agrees looks so. An end that the interval does
+    not have runs to the end of the line.
     """
     measured, predicted, low, high = (_number(check.get(key)) for key in ("measured", "predicted", "low", "high"))
     if measured is None or predicted is None:
         return None
     seen = [value for value in (measured, predicted, low, high) if value is not None]
-    centre, span = (min(seen) + max(seen)) / 2, max(seen) - min(seen)
+    centre, span = (min(seen) + max(seen)) / 2, max(max(seen) - min(seen), 0.1 * max(map(abs, seen)))
 
     def place(value: float) -> float:
         return round(50.0 + 80.0 * (value - centre) / span, 2) if span else 50.0
