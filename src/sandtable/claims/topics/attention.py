@@ -141,18 +141,14 @@ PRINTED_SHIFT = 0.35
     source=setting.source("Table 3 (thesis 2.1), read against the public code"),
     scales={"desk": Printed(), "paper": Printed(steps=10_000)},
     controls=(
-        Control(
-            "true topic labels",
-            {"labels": "true"},
-            tuple(f"{what}, Adam {rate}" for rate in RATES for what in ("different topic", "ratio")),
-        ),
-        Control("untrained model", {"trained": False}, tuple(f"same topic, Adam {rate}" for rate in RATES)),
+        Control("true topic labels", {"labels": "true"}, ("different topic over published", "ratio")),
+        Control("untrained model", {"trained": False}, ("same topic over published",)),
     ),
-    seeds={"desk": 24, "paper": 16},
+    seeds=16,
 )
 def attention_published_values(settings: Printed, lab: Lab) -> Evidence:
     law = setting.world()
-    checks, found = [], {}
+    found, same, different, ratio = {}, [], [], []
     rows = {row.lr: row for row in theory.printed.ATTENTION_TABLE if row.optimizer == "adam"}
     for rate in RATES:
         recipe = Recipe(
@@ -165,17 +161,16 @@ def attention_published_values(settings: Printed, lab: Lab) -> Evidence:
         )
         fit = lab.fit(recipe)
         a = averages(fit, law, settings.labels)
-        found |= {
-            f"Adam {rate}, {settings.labels} labels": a,
-            f"Adam {rate}, true labels": averages(fit, law),
-        }
-        for what, values, printed in (
-            ("same topic", a.same_topic, rows[rate].same_topic),
-            ("different topic", a.different_topic, rows[rate].different_topic),
-        ):
-            name = f"{what}, Adam {rate}"
-            checks.append(agrees(name, values.numpy(), printed, relative=PRINTED_WITHIN, shift=PRINTED_SHIFT))
-        checks.append(below(f"ratio, Adam {rate}", a.alpha.numpy(), 2.0))
+        found |= {f"Adam {rate}, {settings.labels} labels": a, f"Adam {rate}, true labels": averages(fit, law)}
+        same.append(a.same_topic.numpy() / rows[rate].same_topic)
+        different.append(a.different_topic.numpy() / rows[rate].different_topic)
+        ratio.append(a.alpha.numpy())
+    # A seed's average over the three learning rates is one unit: rates of one seed share their data.
+    checks = [
+        agrees(f"{what} topic over published", np.mean(v, axis=0), 1.0, relative=PRINTED_WITHIN, shift=PRINTED_SHIFT)
+        for what, v in (("same", same), ("different", different))
+    ]
+    checks.append(below("ratio", np.mean(ratio, axis=0), 2.0))
     return Evidence(
         checks,
         figures={
