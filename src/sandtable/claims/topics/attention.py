@@ -136,7 +136,7 @@ PRINTED_SHIFT = 0.35
     id="topics/attention-published-values",
     statement=(
         "The published same-topic and different-topic averages of attention appear when selected positions are hidden "
-        "as keys and topic labels are shifted by the four special token ids; with true labels the ratio is twice as large."
+        "as keys and topic labels are shifted by the four special token ids; with true labels the ratio doubles."
     ),
     source=setting.source("Table 3 (thesis 2.1), read against the public code"),
     scales={"desk": Printed(), "paper": Printed(steps=10_000)},
