@@ -10,6 +10,7 @@ from sandtable.training.streams import Supply, stream
 from sandtable.worlds import TopicModel
 from sandtable.worlds.base import SamplesEach
 from sandtable.worlds.bits import bulk_generator, numpy_bits, random_bits, row_seeds, tensor_bits
+from sandtable.worlds.topics import _Plan, _Writer
 
 FORMS = ("positions", "types", "documents")
 
@@ -65,17 +66,19 @@ def test_every_bit_is_fair_and_independent_of_its_neighbours():
     assert np.abs(across.mean((1, 2))).max() < 5 / n**0.5
 
 
-@pytest.mark.parametrize("topics", [1, 10, 64, 65, 130])
+@pytest.mark.parametrize(("topics", "words"), [(1, 3), (10, 3), (64, 3), (65, 3), (130, 3), (2, 65_535), (3, 70_000)])
 @pytest.mark.parametrize("overlap", [0.0, 0.5])
-def test_words_by_numpy_and_by_tensors(topics, overlap):
-    world = TopicModel(topics, 3, length=(5, 9), dirichlet=0.2, overlap=overlap if topics > 1 else 0.0)
-    n, rng = 300, np.random.default_rng(0)
+def test_words_by_numpy_and_by_tensors(topics, words, overlap):
+    world = TopicModel(topics, words, length=(5, 9), dirichlet=0.2, overlap=overlap if topics > 1 else 0.0)
+    n, rng = 1100, np.random.default_rng(0)
     edges = np.sort(rng.integers(-(2**30), 2**30 + 1, (n, topics - 1), dtype=np.int32), axis=1)
-    real = np.arange(9) < rng.integers(5, 10, (n, 1))
+    lengths = rng.integers(5, 10, n, dtype=np.int32)
     x, topic = np.empty((n, 9), np.int64), np.empty((n, 9), np.int8 if topics <= 64 else np.int32)
-    tensors = [torch.from_numpy(a.copy()) for a in (x, topic, edges, real)]
-    world._write(x, topic, edges, real, numpy_bits(seeds(n), 5))
+    real = np.empty((n, 9), np.bool_)
+    tensors = [torch.from_numpy(a.copy()) for a in (x, topic, edges, np.arange(9) < lengths[:, None])]
+    _Writer(world)(_Plan(seeds(n), lengths, np.empty((n, topics)), edges), x, topic, real)
     world._write(*tensors, tensor_bits(torch.from_numpy(seeds(n)), 5))
+    same(torch.from_numpy(real), tensors[3])
     same(torch.from_numpy(x), tensors[0])
     same(torch.from_numpy(topic), tensors[1])
 

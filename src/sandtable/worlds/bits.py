@@ -12,11 +12,15 @@ _CACHED = 2**15
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
 
 
-def bulk_generator(generator: torch.Generator) -> np.random.Generator:
-    """A fast numpy generator seeded by one draw of `generator`, for draws of millions of numbers at a time."""
+def bulk_seed(generator: torch.Generator) -> list[int]:
+    """A seed for `bulk_generator`: one draw of `generator`."""
     high = torch.iinfo(torch.int64).max
-    seed = torch.randint(high, (2,), generator=generator, device=generator.device).tolist()
-    return np.random.Generator(np.random.SFC64(seed))
+    return torch.randint(high, (2,), generator=generator, device=generator.device).tolist()
+
+
+def bulk_generator(seed: list[int] | torch.Generator) -> np.random.Generator:
+    """A fast numpy generator, by default seeded by one draw of a torch generator, for millions of numbers at a time."""
+    return np.random.Generator(np.random.SFC64(bulk_seed(seed) if isinstance(seed, torch.Generator) else seed))
 
 
 def row_seeds(n: int, rng: np.random.Generator) -> Int[np.ndarray, " row"]:
@@ -37,17 +41,24 @@ def random_bits(seeds: Int[Tensor, " row"], count: int) -> Int[Tensor, "row coun
 
 def numpy_bits(seeds: Int[np.ndarray, " row"], count: int) -> Int[np.ndarray, "row count"]:
     """`random_bits` in numpy's unsigned arithmetic, as many rows at a time as stay in the cache."""
-    bits = np.empty((len(seeds), count), dtype=np.uint64)
+    bits = np.empty((len(seeds), count), dtype=np.int64)
     scratch = np.empty((_CACHED // max(count, 1) + 1, count), dtype=np.uint64)
     for start in range(0, len(seeds), len(scratch)):
-        part = bits[start : start + len(scratch)]
-        shifted = scratch[: len(part)]
-        np.add(seeds.view(np.uint64)[start : start + len(part), None], _steps(count), out=part)
-        for shift, factor in _ROUNDS:
-            part ^= np.right_shift(part, np.uint64(shift), out=shifted)
-            if factor != 1:
-                part *= np.uint64(factor)
-    return bits.view(np.int64)
+        rows = slice(start, start + len(scratch))
+        write_bits(seeds[rows], bits[rows], scratch)
+    return bits
+
+
+def write_bits(
+    seeds: Int[np.ndarray, " row"], bits: Int[np.ndarray, "row count"], scratch: Int[np.ndarray, "rows count"]
+) -> None:
+    """`random_bits` into `bits`, with `scratch` of at least as many rows to compute in."""
+    part, shifted = bits.view(np.uint64), scratch[: len(bits)]
+    np.add(seeds.view(np.uint64)[:, None], _steps(bits.shape[1]), out=part)
+    for shift, factor in _ROUNDS:
+        part ^= np.right_shift(part, np.uint64(shift), out=shifted)
+        if factor != 1:
+            part *= np.uint64(factor)
 
 
 def tensor_bits(seeds: Int[Tensor, " row"], count: int) -> Int[Tensor, "row count"]:

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, whole
 from sandtable.worlds.base import Batch, Expectation, Vocab
-from sandtable.worlds.bits import bulk_generator, numpy_bits, random_bits, row_seeds
+from sandtable.worlds.bits import bulk_generator, bulk_seed, random_bits, row_seeds, write_bits
 
-_SHARD = 2048  # documents drawn at a time: small enough for the cache, large enough to hide numpy's call cost
+_SHARD = 2048  # documents with a random generator of their own, large enough to hide numpy's call cost
+_CACHED = 1024  # documents written at a time: their arrays stay in the cache
 _COMPARED = 64  # up to so many topics, comparing with every edge is faster than searching among them
 _LARGEST_SUPPORT = 50_000
 
@@ -134,27 +135,27 @@ class TopicModel:
         here = total if on_cpu else 0
         arrays = [np.empty((here, longest), dtype=kind) for kind in (np.int64, small, np.bool_)]
 
-        def draw(rows: slice, rng: np.random.Generator) -> None:
-            part = _Plan(*(array[rows] for array in plan))
-            self._draw_plan(part, rng)
-            if on_cpu:
-                x, topic, real = (array[rows] for array in arrays)
-                np.less(np.arange(longest, dtype=np.int32), part.lengths[:, None], out=real)
-                self._write(x, topic, part.edges, real, numpy_bits(part.seeds, pairs))
-
         # A generator of its own for every shard, so that shards can run side by side.
         shards = [
-            (slice(i * n + start, i * n + min(start + _SHARD, n)), bulk_generator(generator))
+            (slice(i * n + start, i * n + min(start + _SHARD, n)), bulk_seed(generator))
             for i, generator in enumerate(generators)
             for start in range(0, n, _SHARD)
         ]
-        workers = min(len(shards), torch.get_num_threads(), os.cpu_count() or 1)
+
+        def draw(shards: Sequence[tuple[slice, list[int]]]) -> None:
+            write = _Writer(self) if on_cpu else None
+            for rows, seed in shards:
+                part = _Plan(*(array[rows] for array in plan))
+                self._draw_plan(part, bulk_generator(seed))
+                if write is not None:
+                    write(part, *(array[rows] for array in arrays))
+
+        workers = max(1, min(len(shards), torch.get_num_threads(), os.cpu_count() or 1))
         if workers > 1:
             with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(lambda shard: draw(*shard), shards))
+                list(pool.map(draw, (shards[worker::workers] for worker in range(workers))))
         else:
-            for shard in shards:
-                draw(*shard)
+            draw(shards)
         there = _Plan(*(torch.from_numpy(array).to(device) for array in plan))
         if on_cpu:
             x, topic, real = (torch.from_numpy(array) for array in arrays)
@@ -176,30 +177,30 @@ class TopicModel:
             np.put_along_axis(plan.shares, chosen, 1.0 / self.present, axis=1)
         else:
             plan.shares[:] = _dirichlet(rng, self.dirichlet or 0.0, (n, self.topics))
-        sums = np.cumsum(plan.shares, axis=1, dtype=np.float64)
-        plan.edges[:] = np.rint(sums[:, :-1] * (2.0**31 / sums[:, -1:])) - 2.0**30
+        sums = plan.shares.T.astype(np.float64, order="C")  # sideways: long rows are what numpy is fast at
+        for k in range(1, self.topics):
+            sums[k] += sums[k - 1]
+        edges = sums[:-1]
+        edges *= 2.0**31 / sums[-1]
+        np.rint(edges, out=edges)
+        edges -= 2.0**30
+        plan.edges[:] = edges.T
 
-    def _write(self, x: Any, topic: Any, edges: Any, real: Any, bits: Any) -> None:
-        """Fill in `x` and `topic` from random `bits`: all numpy arrays or all tensors, which share these operators."""
+    def _write(self, x: Tensor, topic: Tensor, edges: Tensor, real: Tensor, bits: Tensor) -> None:
+        """Fill in `x` and `topic` from random `bits`."""
         # 32 bits a word: their multiple of the topic's size is the word above 2^32, and what is left below chooses the
         # topic by 31 bits from −2^30 up (probabilities to within size · 2^-32).
         size = self.words + self.shared_words
         bits = bits.view(edges.dtype)[:, : x.shape[1]]
-        x[:] = bits
-        x *= size
-        x += size << 31
-        x >>= 32
-        rest = bits * size
-        rest >>= 1
+        x.copy_(bits).mul_(size).add_(size << 31).bitwise_right_shift_(32)
+        rest = (bits * size).bitwise_right_shift_(1)
         if self.topics <= _COMPARED:
-            topic[:] = 0
+            topic.zero_()
             for k in range(self.topics - 1):  # over topics, not documents
-                topic += (rest >= edges[:, k : k + 1]).view(topic.dtype)
+                topic += rest >= edges[:, k : k + 1]
         else:
-            topic[:] = torch.searchsorted(torch.as_tensor(edges), torch.as_tensor(rest), right=True)
-        rest[:] = topic
-        rest *= self.words
-        x += rest
+            topic.copy_(torch.searchsorted(edges, rest, right=True))
+        x.add_(topic, alpha=self.words)
         if self.shared_words:
             x %= self.topics * self.words
         x += 1
@@ -232,6 +233,66 @@ class _Plan(NamedTuple):
     lengths: Any
     shares: Any
     edges: Any  # between topics, on the scale of the high bits
+
+
+class _Writer:
+    """`TopicModel._write` in numpy, to the same bits.
+
+    Numbers of 32 bits in place of 64, no mixed types, and arrays that are made once and stay in the cache: fresh ones
+    would cost as much as the arithmetic.
+    """
+
+    def __init__(self, world: TopicModel) -> None:
+        self.world = world
+        longest, pairs = world.longest, (world.longest + 1) // 2
+        self.reals = np.tri(longest + 1, longest, -1, dtype=np.bool_)  # by length
+        self.bits = np.empty((_CACHED, pairs), dtype=np.int64)
+        self.shifted = np.empty((_CACHED, pairs), dtype=np.uint64)
+        self.whole, self.part = (np.empty((_CACHED, longest), dtype=np.uint32) for _ in range(2))
+        self.flags = np.empty((_CACHED, longest), dtype=np.bool_)
+
+    def __call__(self, plan: _Plan, x: np.ndarray, topic: np.ndarray, real: np.ndarray) -> None:
+        for start in range(0, len(x), _CACHED):
+            rows = slice(start, start + _CACHED)
+            np.take(self.reals, plan.lengths[rows], axis=0, out=real[rows], mode="clip")
+            write_bits(plan.seeds[rows], self.bits[: len(x[rows])], self.shifted)
+            self._write(x[rows], topic[rows], plan.edges[rows], real[rows])
+
+    def _write(self, x: np.ndarray, topic: np.ndarray, edges: np.ndarray, real: np.ndarray) -> None:
+        world, n = self.world, len(x)
+        size = world.words + world.shared_words
+        bits = self.bits[:n].view(np.uint32)[:, : x.shape[1]]
+        whole, part, flags = self.whole[:n], self.part[:n], self.flags[:n]
+        rest = np.multiply(bits, np.uint32(size), out=part).view(np.int32)
+        rest >>= 1
+        if world.topics <= _COMPARED:
+            topic[:] = 0
+            for k in range(world.topics - 1):  # over topics, not documents
+                np.greater_equal(rest, edges[:, k : k + 1], out=flags)
+                topic += flags.view(topic.dtype)
+        else:
+            topic[:] = torch.searchsorted(torch.from_numpy(edges), torch.from_numpy(rest), right=True)
+        bits ^= np.uint32(1 << 31)  # from signed to counted from 0
+        if size < 2**16:  # the upper 32 bits of size · bits, by long multiplication
+            np.bitwise_and(bits, 0xFFFF, out=whole)
+            whole *= size
+            whole >>= 16
+            np.right_shift(bits, 16, out=part)
+            part *= size
+            whole += part
+            whole >>= 16
+        else:
+            whole[:] = bits.astype(np.uint64) * np.uint64(size) >> np.uint64(32)
+        part[:] = topic.view(f"u{topic.dtype.itemsize}")
+        part *= world.words
+        whole += part
+        if world.shared_words:
+            whole %= world.topics * world.words
+        whole += 1
+        part[:] = real
+        whole *= part
+        x[:] = whole
+        topic *= real.view(topic.dtype) if topic.dtype == np.int8 else part.view(topic.dtype)
 
 
 def _dirichlet(rng: np.random.Generator, concentration: float, shape: tuple[int, int]) -> np.ndarray:

@@ -14,8 +14,8 @@ from sandtable.objectives import MaskedLM
 from sandtable.probes import topics as probe
 from sandtable.training import SGD, Adam, Recipe
 
-LEAST_STEP = 0.25
-"""A step between kinds of pairs counts from a quarter of the spread of unrelated entries: shuffled labels give none."""
+LEAST_STEP = 0.8
+"""A step between kinds of pairs, in spreads of unrelated entries, counts where Cohen (1988) calls an effect large."""
 NAMES = {key: f"blocks.0.attn.W_{key}" for key in "VKQ"}
 
 
