@@ -21,7 +21,7 @@ from sandtable.worlds.base import Batch, Expectation, Vocab
 from sandtable.worlds.bits import bulk_generator, bulk_seed, random_bits, row_seeds, write_bits
 
 _SHARD = 2048  # documents with a random generator of their own, large enough to hide numpy's call cost
-_CACHED = 1024  # documents written at a time: their arrays stay in the cache
+_CACHED = 2048  # documents written at a time: fewer wait more often for Python's lock, more leave the cache
 _COMPARED = 64  # up to so many topics, comparing with every edge is faster than searching among them
 _LARGEST_SUPPORT = 50_000
 
@@ -143,19 +143,23 @@ class TopicModel:
         ]
 
         def draw(shards: Sequence[tuple[slice, list[int]]]) -> None:
-            write = _Writer(self) if on_cpu else None
             for rows, seed in shards:
-                part = _Plan(*(array[rows] for array in plan))
-                self._draw_plan(part, bulk_generator(seed))
-                if write is not None:
-                    write(part, *(array[rows] for array in arrays))
+                self._draw_plan(_Plan(*(array[rows] for array in plan)), bulk_generator(seed))
+
+        def write(blocks: Sequence[slice]) -> None:
+            writer = _Writer(self)
+            for rows in blocks:
+                writer(_Plan(*(array[rows] for array in plan)), *(array[rows] for array in arrays))
 
         workers = max(1, min(len(shards), torch.get_num_threads(), os.cpu_count() or 1))
+        blocks = [slice(start, start + _CACHED) for start in range(0, here, _CACHED)]
         if workers > 1:
             with ThreadPoolExecutor(workers) as pool:
                 list(pool.map(draw, (shards[worker::workers] for worker in range(workers))))
+                list(pool.map(write, (blocks[worker::workers] for worker in range(workers))))
         else:
             draw(shards)
+            write(blocks)
         there = _Plan(*(torch.from_numpy(array).to(device) for array in plan))
         if on_cpu:
             x, topic, real = (torch.from_numpy(array) for array in arrays)
@@ -252,11 +256,9 @@ class _Writer:
         self.flags = np.empty((_CACHED, longest), dtype=np.bool_)
 
     def __call__(self, plan: _Plan, x: np.ndarray, topic: np.ndarray, real: np.ndarray) -> None:
-        for start in range(0, len(x), _CACHED):
-            rows = slice(start, start + _CACHED)
-            np.take(self.reals, plan.lengths[rows], axis=0, out=real[rows], mode="clip")
-            write_bits(plan.seeds[rows], self.bits[: len(x[rows])], self.shifted)
-            self._write(x[rows], topic[rows], plan.edges[rows], real[rows])
+        np.take(self.reals, plan.lengths, axis=0, out=real, mode="clip")
+        write_bits(plan.seeds, self.bits[: len(x)], self.shifted)
+        self._write(x, topic, plan.edges, real)
 
     def _write(self, x: np.ndarray, topic: np.ndarray, edges: np.ndarray, real: np.ndarray) -> None:
         world, n = self.world, len(x)
