@@ -5,6 +5,7 @@ from sandtable.training.optimizers import SGD, Adam, NormalisedGD, Optimizer
 from sandtable.training.recipe import Recipe, fit
 from sandtable.training.result import Fit
 from sandtable.training.schedules import Cosine, Drops, Flat, Frozen, Stages
+from sandtable.training.single import SingleRecipe, fit_single
 from sandtable.training.streams import stream
 
 __all__ = [
@@ -18,8 +19,10 @@ __all__ = [
     "NormalisedGD",
     "Optimizer",
     "Recipe",
+    "SingleRecipe",
     "Stages",
     "evaluate",
     "fit",
+    "fit_single",
     "stream",
 ]

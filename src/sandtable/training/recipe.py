@@ -20,7 +20,7 @@ from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.optimizers import Adam, Optimizer, defaults
 from sandtable.training.result import Fit, Group
 from sandtable.training.schedules import Flat, Freezing, Schedule, as_freezing
-from sandtable.training.stack import Plan, Report, Watch, run
+from sandtable.training.stack import Plan, Report, Trained, Watch, run
 from sandtable.training.streams import STREAMS, Source, Supply
 from sandtable.worlds import Batch, Expectation, World
 
@@ -218,7 +218,7 @@ class Recipe:
             if folder is not None:
                 facts = self._facts(model, supply, numbers, seeds)
                 save = Checkpoint(folder / f"{first // size}.safetensors", facts=facts)
-            out = run(
+            out = self._run(
                 model,
                 supply,
                 self.plan(device, graph=graph),
@@ -228,10 +228,12 @@ class Recipe:
                 checkpoint=save,
                 report=progress,
             )
-            if save is not None:
-                save.save(out.state)
             parts.append((out, len(chunk)))
         return Group(model, rows, parts)
+
+    def _run(self, model: nn.Module, supply: Supply, plan: Plan, **options: Any) -> Trained:
+        """How one chunk is trained."""
+        return run(model, supply, plan, **options)
 
     def _facts(self, model: nn.Module, supply: Supply, numbers: list[dict], seeds: list[dict]) -> dict[str, str]:
         """What a checkpoint must have in common with a run that goes on from it: all but the number of steps."""

@@ -105,7 +105,7 @@ class Fit:
         return _over_time(self.groups, lambda out: out.history)
 
     @property
-    def watched(self) -> dict[str, Float[Tensor, "models times"]]:
+    def watched(self) -> dict[str, Float[Tensor, "models times ..."]]:
         return _over_time(self.groups, lambda out: out.watched)
 
     @property
@@ -218,14 +218,14 @@ class Fit:
         return recipe.train(seeds, device=device, checkpoint=folder, start=self)
 
 
-def _over_time(groups: Sequence[Group], pick) -> dict[str, Float[Tensor, "models times"]]:
+def _over_time(groups: Sequence[Group], pick) -> dict[str, Float[Tensor, "models times ..."]]:
     """Records of all models; a stack whose models had all stopped earlier keeps its last value to the end."""
     parts = [(pick(out), size) for group in groups for out, size in group.parts]
     together = {}
     for name in parts[0][0]:
-        pieces = [records[name].T[:size] for records, size in parts]
+        pieces = [records[name].transpose(0, 1)[:size] for records, size in parts]
         longest = max(piece.shape[1] for piece in pieces)
-        pieces = [torch.cat([p, p[:, -1:].expand(-1, longest - p.shape[1])], dim=1) for p in pieces]
+        pieces = [torch.cat([p, *[p[:, -1:]] * (longest - p.shape[1])], dim=1) for p in pieces]
         together[name] = torch.cat(pieces)
     return together
 
@@ -246,8 +246,12 @@ def _subset(group: Group, chosen: Sequence[int]) -> Group:
     subset = Trained(
         params=pick(lambda out: out.params),
         ema=pick(lambda out: out.ema),
-        history={n: values[index].T for n, values in _over_time([group], lambda out: out.history).items()},
-        watched={n: values[index].T for n, values in _over_time([group], lambda out: out.watched).items()},
+        history={
+            n: values[index].transpose(0, 1) for n, values in _over_time([group], lambda out: out.history).items()
+        },
+        watched={
+            n: values[index].transpose(0, 1) for n, values in _over_time([group], lambda out: out.watched).items()
+        },
         snapshots={
             s: {n: group.gather(lambda out, s=s, n=n: out.snapshots[s][n])[index] for n in example.snapshots[s]}
             for s in example.snapshots

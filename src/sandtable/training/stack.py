@@ -24,7 +24,8 @@ from sandtable.training.optimizers import Optimizer, State
 from sandtable.training.schedules import Freezing, Schedule
 from sandtable.training.streams import Feed, Supply, stream
 
-Watch = Callable[[Mapping[str, Tensor]], Float[Tensor, " models"]]
+Watch = Callable[[Mapping[str, Tensor]], Float[Tensor, "models ..."]]
+"""Looks at the stacked parameters: one number, or one tensor, per model."""
 Report = Callable[[int, int, float, float], None]
 """Called now and then with (step, steps, model-steps per second, mean loss)."""
 
@@ -75,18 +76,15 @@ def run(
     report: Report | None = None,
 ) -> Trained:
     """Train the stack to `plan.steps`, from the checkpoint or the state `start`, whichever there is."""
-    trainer = _Trainer(model, supply, plan, numbers, seeds)
-    saved = None if checkpoint is None else checkpoint.load()
-    state = saved if saved is not None else start
-    if state is not None:
-        if int(state["step"]) > plan.steps:
-            raise ArgumentError(f"steps={plan.steps}: the run to go on from is already at step {int(state['step'])}")
-        trainer.restore(state)
+    trainer = Trainer(model, supply, plan, numbers, seeds)
+    trainer.go_on_from(None if checkpoint is None else checkpoint.load(), start)
     trainer.train(checkpoint, report)
-    return trainer.result()
+    return trainer.result(checkpoint)
 
 
-class _Trainer:
+class Trainer:
+    """The state of a stack in training: parameters, optimisers, averages, records, position in the data."""
+
     def __init__(self, model: nn.Module, supply: Supply, plan: Plan, numbers, seeds) -> None:
         self.model, self.supply, self.plan = copy.deepcopy(model).to(plan.device, plan.dtype), supply, plan
         self.size = len(seeds)
@@ -145,8 +143,10 @@ class _Trainer:
         ]
         return torch.stack([loss for loss, _ in rows]), {k: torch.stack([m[k] for _, m in rows]) for k in rows[0][1]}
 
-    def _update(self, example: Any, shared: bool, names: Sequence[str]) -> dict[str, Tensor]:
-        """One step of every active model, in place; returns loss and metrics before it."""
+    def _gradients(
+        self, example: Any, shared: bool, names: Sequence[str]
+    ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        """Every model's loss, its metrics, and the gradients of loss and penalty in the named parameters."""
         leaves = {name: self.params[name].detach().requires_grad_() for name in names}
         with torch.enable_grad():
             params = {**self.params, **leaves}
@@ -157,7 +157,11 @@ class _Trainer:
             grads = dict(
                 zip(names, torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True), strict=True)
             )
-        grads = {name: torch.zeros_like(leaves[name]) if g is None else g for name, g in grads.items()}
+        return losses, metrics, {name: torch.zeros_like(leaves[name]) if g is None else g for name, g in grads.items()}
+
+    def _update(self, example: Any, shared: bool, names: Sequence[str]) -> dict[str, Tensor]:
+        """One step of every active model, in place; returns loss and metrics before it."""
+        losses, metrics, grads = self._gradients(example, shared, names)
         per_model = dict(self.numbers)
         if self.clipping or self.plan.tol is not None or "gradient_norm" in self._needs:
             norm = torch.stack([g.square().reshape(self.size, -1).sum(1) for g in grads.values()]).sum(0).sqrt()
@@ -286,6 +290,16 @@ class _Trainer:
             out["generators"] = self.feed.state(self.step)
         return {name: value.detach().cpu().contiguous().clone() for name, value in out.items()}
 
+    def go_on_from(self, saved: Mapping[str, Tensor] | None, start: Mapping[str, Tensor] | None) -> None:
+        """Take up what a killed run saved, or else the state `start`, if there is either."""
+        state = saved if saved is not None else start
+        if state is None:
+            return
+        if int(state["step"]) > self.plan.steps:
+            step = int(state["step"])
+            raise ArgumentError(f"steps={self.plan.steps}: the run to go on from is already at step {step}")
+        self.restore(state)
+
     def restore(self, saved: Mapping[str, Tensor]) -> None:
         place = self.plan.device
         self.step = int(saved["step"])
@@ -310,7 +324,11 @@ class _Trainer:
         if self.feed is not None:
             self.feed.restore(saved["generators"])
 
-    def result(self) -> Trained:
+    def result(self, checkpoint: Checkpoint | None = None) -> Trained:
+        """What is left behind; the checkpoint, if there is one, is then that of the finished run."""
+        state = self.state()
+        if checkpoint is not None:
+            checkpoint.save(state)
         cpu = {name: value.detach().cpu() for name, value in self.params.items()}
         return Trained(
             params=cpu,
@@ -320,14 +338,14 @@ class _Trainer:
             snapshots=self.snapshots,
             stopped=~self.active.cpu(),
             step=self.step,
-            state=self.state(),
+            state=state,
         )
 
 
 class _Graph:
     """A whole training step captured once as a CUDA graph and replayed: no launch overhead."""
 
-    def __init__(self, trainer: _Trainer, example: Any, shared: bool, names: tuple[str, ...]) -> None:
+    def __init__(self, trainer: Trainer, example: Any, shared: bool, names: tuple[str, ...]) -> None:
         self.example = tree_map(lambda t: t.clone(), example)
         self.constant = trainer.constant is not None
         before = [t.clone() for t in trainer.mutable()]
