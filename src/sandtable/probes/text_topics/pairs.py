@@ -1,0 +1,122 @@
+"""Cosine and attention of chosen word pairs, such as the pairs of a topic and those that co-occur most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.probes.text_topics.attention import Attended, measurable, row_scale
+from sandtable.probes.text_topics.contrast import (
+    LEVEL,
+    Draws,
+    Pairs,
+    check_ids,
+    document_draws,
+    dots,
+    interval,
+    pair_draws,
+    word_weights,
+)
+
+
+@dataclass(frozen=True)
+class PairMeans:
+    """Named sets of word pairs: the mean of each set, the mean of each pair (NaN if never seen), bootstrap draws."""
+
+    means: Mapping[str, float]
+    by_pair: Mapping[str, Float[Tensor, " pairs"]]
+    draws: Mapping[str, Draws]
+
+    def interval(self, name: str, level: float = LEVEL) -> tuple[float, float]:
+        low, high = interval(self.draws[one_of("name", name, self.draws)], level)
+        return float(low), float(high)
+
+    def difference_interval(self, name: str, other: str, level: float = LEVEL) -> tuple[float, float]:
+        """The interval of mean(name) − mean(other), both on the same bootstrap samples."""
+        chosen = [self.draws[one_of("name", each, self.draws)] for each in (name, other)]
+        low, high = interval(chosen[0] - chosen[1], level)
+        return float(low), float(high)
+
+
+def pair_cosines(
+    embeddings: Float[Tensor, "vocab width"],
+    sets: Mapping[str, Pairs],
+    *,
+    generator: torch.Generator,
+    resamples: int = 1000,
+) -> PairMeans:
+    """Mean cosine of each set of word pairs; bootstrap over the words of all sets."""
+    chosen = {name: _checked_pairs(name, pairs, len(embeddings)) for name, pairs in sets.items()}
+    used = torch.cat(list(chosen.values())).unique()
+    weights = word_weights(torch.ones(len(used), 1), whole("resamples", resamples, least=0), generator)
+    units = F.normalize(embeddings[used.to(embeddings.device)].detach().double().cpu(), dim=1)
+    cosines, draws = {}, {}
+    for name, pairs in chosen.items():
+        place = torch.searchsorted(used, pairs)
+        cosines[name] = dots(units, place)
+        weight, total = pair_draws(place, [torch.ones(len(pairs)), cosines[name]], weights)
+        draws[name] = total / weight
+    return PairMeans({name: float(values.mean()) for name, values in cosines.items()}, cosines, draws)
+
+
+def pair_attention(
+    attentions: Iterable[Attended],
+    sets: Mapping[str, Pairs],
+    *,
+    generator: torch.Generator,
+    resamples: int = 1000,
+    debias: bool = True,
+) -> PairMeans:
+    """Mean attention of each set of word pairs over all layers, heads and places where a pair occurs, both directions.
+
+    Frequent pairs count as often as they occur; `by_pair` has the mean of each. Bootstrap over documents.
+    """
+    chosen = {name: _checked_pairs(name, pairs, None) for name, pairs in sets.items()}
+    base = 1 + max(int(pairs.max()) for pairs in chosen.values())
+    keys = {name: (pairs.amin(1) * base + pairs.amax(1)).sort() for name, pairs in chosen.items()}
+    sums = {name: torch.zeros(2, len(pairs), dtype=torch.float64) for name, pairs in chosen.items()}
+    columns = []
+    for batch in measurable(attentions):
+        seen = batch.mask[:, :, None] & batch.mask[:, None, :]
+        seen = seen.tril() if batch.causal else seen
+        values = batch.pattern.mean((0, 2)) * row_scale(batch, debias)[:, :, None]
+        a, b = batch.ids[:, :, None], batch.ids[:, None, :]
+        key = torch.where(seen & (torch.maximum(a, b) < base), torch.minimum(a, b) * base + torch.maximum(a, b), -1)
+        found = []
+        for name, (known, order) in keys.items():
+            known = known.to(key.device)
+            place = torch.searchsorted(known, key).clamp(max=len(known) - 1)
+            hit = known[place] == key
+            pair, value = order.to(key.device)[place[hit]], values[hit].double()
+            both = [torch.bincount(pair, weight, len(known)) for weight in (value, torch.ones_like(value))]
+            sums[name] += torch.stack(both).cpu()
+            found += [(values.double() * hit).sum((1, 2)), hit.sum((1, 2)).double()]
+        columns.append(torch.stack(found, 1).cpu())
+    if not columns:
+        raise ArgumentError("attentions: no documents to measure")
+    for name, (_, number) in sums.items():
+        if not number.sum():
+            raise ArgumentError(f"sets[{name!r}]: none of its pairs occurs in the documents")
+    drawn = document_draws(torch.cat(columns), resamples, generator)
+    return PairMeans(
+        {name: float(value.sum() / number.sum()) for name, (value, number) in sums.items()},
+        {name: value / number for name, (value, number) in sums.items()},
+        {name: drawn[:, 2 * i] / drawn[:, 2 * i + 1] for i, name in enumerate(sums)},
+    )
+
+
+def _checked_pairs(name: str, pairs: Pairs, vocab: int | None) -> Pairs:
+    """Pairs of different words, each given once."""
+    pairs = torch.as_tensor(pairs).long().cpu()
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs):
+        raise ArgumentError(f"sets[{name!r}] of shape {tuple(pairs.shape)}: must be pairs × 2, at least one pair")
+    check_ids(f"sets[{name!r}]", pairs, vocab)
+    if bool((pairs[:, 0] == pairs[:, 1]).any()) or len(pairs.sort(1).values.unique(dim=0)) < len(pairs):
+        raise ArgumentError(f"sets[{name!r}]: must be pairs of two different words, each pair once")
+    return pairs
