@@ -1,0 +1,110 @@
+"""Hugging Face models by object, local path or hub name: safetensors only, never code from the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from sandtable.arguments import ArgumentError, one_of
+
+# Which Auto class reads the weights; "auto" is the body without any head, which every family has.
+KINDS = {"auto": "AutoModel", "masked": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM"}
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
+
+
+def load(
+    source: Any,
+    *,
+    kind: str = "auto",
+    tokenizer: Any = None,
+    attentions: bool = False,
+    device: torch.device | str | None = None,
+) -> tuple[Any, Any]:
+    """The pair (model, tokenizer) of a folder or a hub name, in evaluation mode; a model object is returned as it is.
+
+    `kind` is "masked" or "causal" for a model with that head, "auto" for one without a head. With `attentions` it
+    is loaded so that it can return its attention. `tokenizer` (an object, a folder or a name) replaces the model's own;
+    a model given as an object has none of its own. Pickled weights and repositories that bring their own code are
+    refused. Without a `device` a loaded model stays on the CPU, an object where it is.
+    """
+    one_of("kind", kind, KINDS)
+    transformers = library()
+    if isinstance(source, transformers.PreTrainedModel):
+        model = source if device is None else source.to(device)
+        return model, None if tokenizer is None else load_tokenizer(tokenizer)
+    name = _located("source", source)
+    if Path(name).is_dir() and not list(Path(name).glob("*.safetensors")):
+        raise ArgumentError(f"source={name!r}: has no .safetensors weights, and pickled weights (.bin) are never read")
+    options: dict[str, Any] = {"attn_implementation": "eager"} if attentions else {}
+    try:
+        model = getattr(transformers, KINDS[kind]).from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False, **options
+        )
+    except SafetensorError as error:
+        raise ArgumentError(f"source={name!r}: its .safetensors file is damaged ({_first_line(error)})") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"source={name!r}: {_reason(error, kind)}") from error
+    model = model.eval() if device is None else model.eval().to(device)
+    return model, load_tokenizer(name if tokenizer is None else tokenizer)
+
+
+def load_tokenizer(source: Any) -> Any:
+    """A tokenizer object as it is, or the one of a folder or a hub name."""
+    transformers = library()
+    if isinstance(source, transformers.PreTrainedTokenizerBase):
+        return source
+    name = _located("tokenizer", source)
+    # Without this check the library makes up an empty vocabulary for some families instead of failing.
+    if Path(name).is_dir() and not any(list(Path(name).glob(pattern)) for pattern in TOKENIZER_FILES):
+        raise ArgumentError(f"tokenizer: {name!r} holds none; pass tokenizer= an object, a folder or a hub name")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise ArgumentError(f"tokenizer={name!r}: cannot be loaded ({_first_line(error)})") from error
+
+
+def library() -> Any:
+    """The transformers package, or one line that says how to get it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ArgumentError("transformers is not installed: pip install 'sandtable[text]'") from error
+    return transformers
+
+
+def _located(argument: str, source: Any) -> str:
+    """`source` as a name that the library takes: an existing folder, or something that can be a hub name."""
+    if not isinstance(source, str | Path) or not str(source):
+        raise ArgumentError(f"{argument}={source!r}: must be an object of that kind, a folder or a hub name")
+    path = Path(source).expanduser()
+    if path.is_dir():
+        if argument == "source" and not (path / "config.json").is_file():
+            raise ArgumentError(f"{argument}={str(source)!r}: a folder without config.json is not a saved model")
+        return str(path)
+    if path.exists():
+        raise ArgumentError(f"{argument}={str(source)!r}: a file; must be the folder that save_pretrained wrote")
+    text = str(source)
+    if isinstance(source, Path) or text.startswith((".", "/", "~")) or text.count("/") > 1 or "\\" in text:
+        raise ArgumentError(f"{argument}={text!r}: no such folder")
+    return text
+
+
+def _reason(error: Exception, kind: str) -> str:
+    """What went wrong, in one line, for the ways in which the library is known to fail."""
+    text = str(error)
+    if "connect" in text or "offline" in text or "not a local folder" in text:
+        return "neither a folder here nor in the local cache, and the hub has no such model or cannot be reached"
+    if "custom code" in text or "trust_remote_code" in text:
+        return "needs code from its repository, which is never run"
+    if "Unrecognized configuration class" in text:
+        return f"this family has no model of kind={kind!r}"
+    if "safetensors" in text:
+        return "has no .safetensors weights, and pickled weights (.bin) are never read"
+    return f"cannot be loaded ({_first_line(error)})"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
