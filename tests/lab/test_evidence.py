@@ -229,6 +229,50 @@ def test_naive_resampling_over_pairs_fails():
     assert wrong > 0.15 * 300
 
 
+def within_topics(samples, means, noise):
+    """Mean product of same-topic pairs less that of different-topic pairs, many samples of words at once."""
+    words, topics = len(noise), len(means)
+    topic = np.arange(words) % topics
+    same = (topic[:, None] == topic) & ~np.eye(words, dtype=bool)
+    different = topic[:, None] != topic
+    value = (means[topic] + noise)[:, None] * (means[topic] + noise)
+    weight = np.stack([np.bincount(row, minlength=words) for row in samples]).astype(float)
+
+    def mean(pairs):
+        return ((weight @ (value * pairs)) * weight).sum(1) / ((weight @ pairs) * weight).sum(1)
+
+    return mean(same) - mean(different)
+
+
+@pytest.mark.parametrize("size", [3, 8])
+def test_words_resampled_within_topics(size):
+    means, experiments = np.array([-1.0, 0.5, 2.0, 0.0, 0.7]), 400
+    truth = np.mean(means**2) - (means.sum() ** 2 - np.sum(means**2)) / 20
+    words = np.arange(5 * size)
+    noise = np.random.default_rng(3).normal(size=(experiments, len(words)))
+
+    def check(i, **options):
+        fn = lambda samples: within_topics(samples, means, noise[i])  # noqa: E731
+        return ev.statistic("gap", fn, words, above=truth, vectorised=True, resamples=400, **options)
+
+    holds, refuted = rates(lambda i: check(i, strata=words % 5), experiments)
+    assert rare(holds, experiments)
+    assert rare(refuted, experiments)
+    # which topics there are is no chance: redrawing topics too would make the interval needlessly long
+    width = [high - low for low, high in (check(0, strata=s).interval(0.01) for s in (words % 5, None))]
+    assert width[0] < 0.7 * width[1]
+
+
+def test_strata_are_kept_and_lone_units_redrawn_together():
+    labels = ["a", "a", "b", "c", "c", "d"]
+    seen = ev.resample(lambda units: float(units @ 10.0 ** np.arange(len(units))), np.arange(6), strata=labels)
+    digits = np.array([[int(value // 10**place) % 10 for place in range(6)] for value in seen.resampled])
+    for group in ([0, 1], [2, 5], [3, 4]):
+        assert set(digits[:, group].ravel()) == set(group)
+    with pytest.raises(ArgumentError, match="must be one for each of the 6 units"):
+        ev.resample(np.mean, np.arange(6), strata=[1, 2])
+
+
 def test_several_checks_at_the_boundary_share_the_level():
     """Holm: the chance that any of five checks is decided wrongly stays ≤ 1 %, correlated or not."""
     g = np.random.default_rng(10)

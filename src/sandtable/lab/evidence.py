@@ -224,10 +224,14 @@ def statistic(
     unit: str = "seed",
     shift: float = 0.2,
     shift_absolute: float | None = None,
+    strata: Any = None,
     resamples: int = RESAMPLES,
     vectorised: bool = False,
 ) -> Check:
     """A functional of all units — slope, correlation, median, mean over pairs — resampled over units, never over pairs.
+
+    `strata` (a label per unit) keeps what is not random: units are redrawn among those of their label, as words within
+    their topics.
 
     `fn` maps an array of units (first axis) or a list of them to a number; with `vectorised` it maps an array of many
     such samples (samples, units, …) to one number each. See `resampling_interval` for what is computed; it needs 8
@@ -260,7 +264,7 @@ def statistic(
         note = _too_few(n, unit, LEAST_UNITS_RESAMPLED)
         return replace(_plain(name, "statistic", value, beside, target, unit, n, note=note), shift=moved)
     note = ""
-    sample = resample(fn, units, resamples=resamples, vectorised=vectorised)
+    sample = resample(fn, units, strata=strata, resamples=resamples, vectorised=vectorised)
     undefined = float(np.mean(~np.isfinite(sample.resampled)))
     if not (np.isfinite(sample.estimate) and np.isfinite(sample.left_out).all()) or undefined > 0.05:
         note = f"fn is not finite on all units, on all but one, or on {undefined:.0%} of the resampled sets"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special
 
 from sandtable.arguments import ArgumentError
@@ -107,27 +107,54 @@ def total_variation_interval(distance: float, cells: int, draws: int, alpha: flo
 
 
 class Resampled(NamedTuple):
-    """A functional of n units: its value, the n values with one unit left out, and values on resampled units."""
+    """A functional of n units: its value, the n values with one unit left out, and values on resampled units.
+
+    `stratum` numbers the strata that units were redrawn within.
+    """
 
     estimate: float
     left_out: Float[np.ndarray, " units"]
     resampled: Float[np.ndarray, " resamples"]
+    stratum: Int[np.ndarray, " units"]
 
 
 def resample(
-    fn: Callable[[Any], Any], units: Any, *, resamples: int = RESAMPLES, vectorised: bool = False
+    fn: Callable[[Any], Any],
+    units: Any,
+    *,
+    strata: Any = None,
+    resamples: int = RESAMPLES,
+    vectorised: bool = False,
 ) -> Resampled:
-    """`fn` on all units, on all but one, and on `resamples` draws of n units with replacement (fixed internal seed)."""
+    """`fn` on all units, on all but one, and on `resamples` draws of n units with replacement (fixed internal seed).
+
+    With `strata`, one label per unit, every unit is redrawn among those of its label; units alone with their label form
+    a stratum together.
+    """
     n = len(units)
     whole = np.arange(n)
     left_out = np.stack([np.delete(whole, i) for i in range(n)])
-    drawn = np.random.default_rng(n).integers(n, size=(resamples, n))
+    stratum = _strata(n, strata)
+    sizes = np.bincount(stratum)
+    members, first = np.argsort(stratum, kind="stable"), np.cumsum(sizes) - sizes
+    places = np.random.default_rng(n).integers(n if strata is None else sizes[stratum], size=(resamples, n))
+    drawn = members[first[stratum] + places]
     if vectorised:
         values = [np.asarray(fn(units[rows]), dtype=float) for rows in (whole[None], left_out, drawn)]
     else:
         take = _taker(units)
         values = [np.array([float(fn(take(row))) for row in rows]) for rows in (whole[None], left_out, drawn)]
-    return Resampled(float(values[0][0]), values[1], values[2])
+    return Resampled(float(values[0][0]), values[1], values[2], stratum)
+
+
+def _strata(n: int, labels: Any) -> Int[np.ndarray, " units"]:
+    if labels is None:
+        return np.zeros(n, dtype=int)
+    found = np.unique(np.asarray(labels), return_inverse=True)[1].reshape(-1)
+    if len(found) != n:
+        raise ArgumentError(f"strata={len(found)} labels: must be one for each of the {n} units")
+    alone = np.bincount(found)[found] == 1
+    return np.unique(np.where(alone, -1, found), return_inverse=True)[1]
 
 
 def _taker(units: Any) -> Callable[[np.ndarray], Any]:
@@ -144,10 +171,10 @@ def few_units_decide(sample: Resampled) -> bool:
 def resampling_interval(sample: Resampled, alpha: float, *, n: int | None = None) -> Interval:
     """The hull of two intervals that fail in different places.
 
-    - Jackknife: estimate ± t·s with s² = (n−1)/n Σ(θ₍ᵢ₎ − mean)² (Tukey 1958), with only n/2 degrees of freedom and
-      lengthened for skewness as in `t_interval` (a = Σu³/6(Σu²)^1.5 over u = mean − θ₍ᵢ₎, Efron 1987). Sound for
-      slopes, ratios and means over pairs of units — where the bootstrap is biased, since a unit drawn twice is paired
-      with itself — but inconsistent for medians.
+    - Jackknife: estimate ± t·s with s² = (n−1)/n Σ(θ₍ᵢ₎ − mean)² (Tukey 1958), summed over strata with their own n and
+      mean, with only n/2 degrees of freedom (less a stratum's mean each) and lengthened for skewness as in `t_interval`
+      (a = Σu³/6(Σu²)^1.5 over u = mean − θ₍ᵢ₎, Efron 1987). Sound for slopes, ratios and means over pairs of units —
+      where the bootstrap is biased, since a unit drawn twice is paired with itself — but inconsistent for medians.
     - Bootstrap percentiles at the level Φ(−√(n/(n−1))·t(n−1)) that undoes the narrowness of few units (Hesterberg
       2015). It follows the shape of bounded functionals (correlations) and comes close to the order-statistic interval
       of a median.
@@ -159,11 +186,14 @@ def resampling_interval(sample: Resampled, alpha: float, *, n: int | None = None
     size = len(sample.left_out)
     n = size if n is None else n
     shrink = math.sqrt(size / n)
-    u = sample.left_out.mean() - sample.left_out
+    members = np.bincount(sample.stratum)
+    means = np.bincount(sample.stratum, sample.left_out) / members
+    u = means[sample.stratum] - sample.left_out
     squares = float(np.sum(u**2))
-    error = math.sqrt((size - 1) / size * squares)
+    error = math.sqrt(float(np.sum((1 - 1 / members)[sample.stratum] * u**2)))
     skewness = float(np.sum(u**3)) / squares**1.5 if squares > 0 else 0.0
-    jackknife = Mean(sample.estimate, error * shrink, skewness * shrink, n // 2, n)
+    df = max(1, min(n // 2, round((size - len(members)) * n / size)))
+    jackknife = Mean(sample.estimate, error * shrink, skewness * shrink, df, n)
     low, high = t_interval(jackknife, alpha, stretch=2.0, longest=math.inf)
 
     score = math.sqrt(size / (size - 1)) * float(special.stdtrit(size - 1, alpha / 2))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_map
@@ -34,9 +35,10 @@ def hard_loss(
     kind: str, logits: Float[Tensor, "row vocab"], target: Int[Tensor, " row"], weight: Float[Tensor, " row"]
 ) -> Tensor:
     """Σ_r weight[r] · ℓ(logits[r], e_target[r]); ℓ is ‖f − e_w‖² or −log softmax(f)_w."""
-    hit = logits.gather(-1, target[:, None])[:, 0]
-    whole = logits.square().sum(-1) + 1 - hit if kind == "squared" else logits.logsumexp(-1)
-    return (weight * (whole - hit)).sum()
+    if kind == "squared":
+        hit = logits.gather(-1, target[:, None])[:, 0]
+        return (weight * (logits.square().sum(-1) + 1 - 2 * hit)).sum()
+    return (weight * F.cross_entropy(logits, target, reduction="none")).sum()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -82,22 +82,37 @@ class AttentionTopics:
 def attention_topics(
     attentions: Iterable[Attended], words: TopicWords, *, debias: bool = True, bins: int = 512
 ) -> AttentionTopics:
+    """What an `AttentionTally` of these topic words makes of a stream of documents."""
+    tally = AttentionTally(words, debias=debias, bins=bins)
+    for batch in attentions:
+        tally.add(batch)
+    return tally.result()
+
+
+class AttentionTally:
     """Attention over ordered pairs (i, j) of positions that hold different kept words, same topic or not.
 
     A row of attention sums to one over the m keys it sees: all n of a document, or i + 1 in a causal model. With
     `debias` it is multiplied by m / 100. Its mean over the keys it sees is then exactly 1/100, whatever the length of
     the document and the position of the query; otherwise short documents, and early rows, which pay more to every key
     and hold fewer topics, fake a same-topic advantage in any network. Memory is bounded by a batch, plus `bins` counts
-    per document.
+    per document. Several tallies can read one stream, each with words of its own.
     """
-    histograms = _Histograms(whole("bins", bins, least=2, most=1 << 14))
-    member = words.member
-    known = member.any(1)
-    sums, counts = [], []
-    for batch in measurable(attentions):
-        check_ids("ids", batch.ids, len(member))
-        member, known = member.to(batch.ids.device), known.to(batch.ids.device)
-        kept = _kept(batch, member, known, debias)
+
+    def __init__(self, words: TopicWords, *, debias: bool = True, bins: int = 512) -> None:
+        self.histograms = _Histograms(whole("bins", bins, least=2, most=1 << 14))
+        self.member, self.known, self.debias = words.member, words.member.any(1), debias
+        self.sums: list[Tensor] = []
+        self.counts: list[Tensor] = []
+
+    def add(self, documents: Attended) -> None:
+        """Take note of a batch; its documents without a token do not count."""
+        batch = measurable(documents)
+        if not len(batch.ids):
+            return
+        check_ids("ids", batch.ids, len(self.member))
+        self.member, self.known = self.member.to(batch.ids.device), self.known.to(batch.ids.device)
+        kept = _kept(batch, self.member, self.known, self.debias)
         weights = torch.stack([kept.same, kept.pairs & ~kept.same], 1) * kept.scale[:, None].double()
         average = torch.zeros_like(kept.scale.expand_as(kept.pairs))
         layers = []
@@ -105,17 +120,19 @@ def attention_topics(
             values = layer.flatten(2).gather(2, kept.place[:, None].expand(-1, layer.shape[1], -1))
             layers.append(values.double() @ weights.flatten(2).mT)
             average += values.sum(1).view_as(average)
-        sums.append(torch.stack(layers, 1).cpu())
-        counts.append(torch.stack([kept.same.sum((1, 2)), kept.pairs.sum((1, 2))], 1).cpu())
-        histograms.add(average * kept.scale / math.prod(batch.pattern.shape[::2][:2]), kept.pairs, kept.same)
-    if not counts:
-        raise ArgumentError("attentions: no documents to measure")
-    total, number = torch.cat(sums), torch.cat(counts)
-    number[:, 1] -= number[:, 0]
-    for i, kind in enumerate(("same", "different")):
-        if not number[:, i].sum():
-            raise ArgumentError(f"attentions: no document holds two different kept words of {kind} topic")
-    return AttentionTopics(total[..., 0], total[..., 1], number[:, 0], number[:, 1], histograms.counts())
+        self.sums.append(torch.stack(layers, 1).cpu())
+        self.counts.append(torch.stack([kept.same.sum((1, 2)), kept.pairs.sum((1, 2))], 1).cpu())
+        self.histograms.add(average * kept.scale / math.prod(batch.pattern.shape[::2][:2]), kept.pairs, kept.same)
+
+    def result(self) -> AttentionTopics:
+        if not self.counts:
+            raise ArgumentError("attentions: no documents to measure")
+        total, number = torch.cat(self.sums), torch.cat(self.counts)
+        number[:, 1] -= number[:, 0]
+        for i, kind in enumerate(("same", "different")):
+            if not number[:, i].sum():
+                raise ArgumentError(f"attentions: no document holds two different kept words of {kind} topic")
+        return AttentionTopics(total[..., 0], total[..., 1], number[:, 0], number[:, 1], self.histograms.counts())
 
 
 class _Kept(NamedTuple):
@@ -195,19 +212,17 @@ class _Histograms:
         self.bin_of = steps.cumsum(0, dtype=torch.int16)
 
 
-def measurable(attentions: Iterable[Attended]) -> Iterator[Attended]:
-    """The batches, each on one device and without documents that hold no token."""
-    for batch in attentions:
-        pattern, (documents, positions) = batch.pattern, batch.ids.shape
-        if pattern.ndim != 5 or (pattern.shape[1], *pattern.shape[3:]) != (documents, positions, positions):
-            expected = f"layer × {documents} documents × head × {positions} × {positions} for these ids"
-            raise ArgumentError(f"attention of shape {tuple(pattern.shape)}: must be {expected}")
-        ids, mask = batch.ids.to(pattern.device), batch.mask.to(pattern.device)
-        some = mask.any(1)
-        if not bool(some.all()):
-            pattern, ids, mask = pattern[:, some], ids[some], mask[some]
-        if len(ids):
-            yield Attended(pattern.detach(), ids.masked_fill(~mask, 0), mask, batch.causal)
+def measurable(batch: Attended) -> Attended:
+    """The batch on one device and without documents that hold no token."""
+    pattern, (documents, positions) = batch.pattern, batch.ids.shape
+    if pattern.ndim != 5 or (pattern.shape[1], *pattern.shape[3:]) != (documents, positions, positions):
+        expected = f"layer × {documents} documents × head × {positions} × {positions} for these ids"
+        raise ArgumentError(f"attention of shape {tuple(pattern.shape)}: must be {expected}")
+    ids, mask = batch.ids.to(pattern.device), batch.mask.to(pattern.device)
+    some = mask.any(1)
+    if not bool(some.all()):
+        pattern, ids, mask = pattern[:, some], ids[some], mask[some]
+    return Attended(pattern.detach(), ids.masked_fill(~mask, 0), mask, batch.causal)
 
 
 def row_scale(batch: Attended, debias: bool) -> Float[Tensor, "batch query"]:

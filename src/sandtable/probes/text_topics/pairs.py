@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -27,11 +27,15 @@ from sandtable.probes.text_topics.contrast import (
 
 @dataclass(frozen=True)
 class PairMeans:
-    """Named sets of word pairs: the mean of each set, the mean of each pair (NaN if never seen), bootstrap draws."""
+    """Named sets of word pairs: the mean of each set, the mean of each pair (NaN if never seen), bootstrap draws.
+
+    `by_document` has the sum over a set's pairs in each document and their number, where documents are what is redrawn.
+    """
 
     means: Mapping[str, float]
     by_pair: Mapping[str, Float[Tensor, " pairs"]]
     draws: Mapping[str, Draws]
+    by_document: Mapping[str, Float[Tensor, "documents 2"]] = field(default_factory=dict)
 
     def interval(self, name: str, level: float = LEVEL) -> tuple[float, float]:
         low, high = interval(self.draws[one_of("name", name, self.draws)], level)
@@ -73,42 +77,62 @@ def pair_attention(
     resamples: int = 1000,
     debias: bool = True,
 ) -> PairMeans:
+    """What a `PairTally` of these sets makes of a stream of documents; bootstrap over documents."""
+    tally = PairTally(sets, debias=debias)
+    for batch in attentions:
+        tally.add(batch)
+    return tally.result(generator=generator, resamples=resamples)
+
+
+class PairTally:
     """Mean attention of each set of word pairs over all layers, heads and places where a pair occurs, both directions.
 
-    Frequent pairs count as often as they occur; `by_pair` has the mean of each. Bootstrap over documents.
+    Frequent pairs count as often as they occur.
     """
-    chosen = {name: _checked_pairs(name, pairs, None) for name, pairs in sets.items()}
-    base = 1 + max(int(pairs.max()) for pairs in chosen.values())
-    keys = {name: (pairs.amin(1) * base + pairs.amax(1)).sort() for name, pairs in chosen.items()}
-    sums = {name: torch.zeros(2, len(pairs), dtype=torch.float64) for name, pairs in chosen.items()}
-    columns = []
-    for batch in measurable(attentions):
+
+    def __init__(self, sets: Mapping[str, Pairs], *, debias: bool = True) -> None:
+        chosen = {name: _checked_pairs(name, pairs, None) for name, pairs in sets.items()}
+        self.base, self.debias = 1 + max(int(pairs.max()) for pairs in chosen.values()), debias
+        self.keys = {name: (pairs.amin(1) * self.base + pairs.amax(1)).sort() for name, pairs in chosen.items()}
+        self.sums = {name: torch.zeros(2, len(pairs), dtype=torch.float64) for name, pairs in chosen.items()}
+        self.columns: list[Tensor] = []
+
+    def add(self, documents: Attended) -> None:
+        """Take note of a batch; its documents without a token do not count."""
+        batch = measurable(documents)
+        if not len(batch.ids):
+            return
         seen = batch.mask[:, :, None] & batch.mask[:, None, :]
         seen = seen.tril() if batch.causal else seen
-        values = batch.pattern.mean((0, 2)) * row_scale(batch, debias)[:, :, None]
+        values = batch.pattern.mean((0, 2)) * row_scale(batch, self.debias)[:, :, None]
         a, b = batch.ids[:, :, None], batch.ids[:, None, :]
-        key = torch.where(seen & (torch.maximum(a, b) < base), torch.minimum(a, b) * base + torch.maximum(a, b), -1)
+        low, high = torch.minimum(a, b), torch.maximum(a, b)
+        key = torch.where(seen & (high < self.base), low * self.base + high, -1)
         found = []
-        for name, (known, order) in keys.items():
+        for name, (known, order) in self.keys.items():
             known = known.to(key.device)
             place = torch.searchsorted(known, key).clamp(max=len(known) - 1)
             hit = known[place] == key
             pair, value = order.to(key.device)[place[hit]], values[hit].double()
             both = [torch.bincount(pair, weight, len(known)) for weight in (value, torch.ones_like(value))]
-            sums[name] += torch.stack(both).cpu()
-            found += [(values.double() * hit).sum((1, 2)), hit.sum((1, 2)).double()]
-        columns.append(torch.stack(found, 1).cpu())
-    if not columns:
-        raise ArgumentError("attentions: no documents to measure")
-    for name, (_, number) in sums.items():
-        if not number.sum():
-            raise ArgumentError(f"sets[{name!r}]: none of its pairs occurs in the documents")
-    drawn = document_draws(torch.cat(columns), resamples, generator)
-    return PairMeans(
-        {name: float(value.sum() / number.sum()) for name, (value, number) in sums.items()},
-        {name: value / number for name, (value, number) in sums.items()},
-        {name: drawn[:, 2 * i] / drawn[:, 2 * i + 1] for i, name in enumerate(sums)},
-    )
+            self.sums[name] += torch.stack(both).cpu()
+            found.append(torch.stack([(values.double() * hit).sum((1, 2)), hit.sum((1, 2)).double()], 1))
+        self.columns.append(torch.stack(found, 1).cpu())
+
+    def result(self, *, generator: torch.Generator, resamples: int = 1000) -> PairMeans:
+        if not self.columns:
+            raise ArgumentError("attentions: no documents to measure")
+        for name, (_, number) in self.sums.items():
+            if not number.sum():
+                raise ArgumentError(f"sets[{name!r}]: none of its pairs occurs in the documents")
+        columns = torch.cat(self.columns)
+        drawn = document_draws(columns.flatten(1), resamples, generator).unflatten(1, columns.shape[1:])
+        return PairMeans(
+            {name: float(value.sum() / number.sum()) for name, (value, number) in self.sums.items()},
+            {name: value / number for name, (value, number) in self.sums.items()},
+            {name: drawn[:, i, 0] / drawn[:, i, 1] for i, name in enumerate(self.sums)},
+            {name: columns[:, i] for i, name in enumerate(self.sums)},
+        )
 
 
 def _checked_pairs(name: str, pairs: Pairs, vocab: int | None) -> Pairs:
