@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import importlib.metadata
 import itertools
 import json
 import os
 import re
+import sys
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +106,22 @@ def load(
     if next(iter(corpus), None) is None:
         raise ArgumentError(f"source={name!r}: empty corpus, no document has at least {least_words} words")
     return corpus
+
+
+def stamp(source: str | Path | None = None) -> str:
+    """What tells one state of a corpus from another without reading it, for caches of what was made from it.
+
+    Of files, names, sizes and times; of the built-in corpus, the packages installed here; of a data set, its name.
+    """
+    if source is None or source == "builtin":
+        found = sorted({f"{d.metadata['Name']} {d.version}" for d in importlib.metadata.distributions()})
+        return hashlib.sha256("\n".join([sys.version, *found]).encode()).hexdigest()
+    path = Path(os.path.expanduser(source))
+    if not path.exists():
+        return str(source)
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    facts = [f"{file.resolve()} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------

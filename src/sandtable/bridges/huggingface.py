@@ -75,6 +75,11 @@ def library() -> Any:
     return transformers
 
 
+def no_progress_bars() -> None:
+    """Keep the library's own bars off the terminal, for programs that show progress themselves."""
+    library().utils.logging.disable_progress_bar()
+
+
 def _located(argument: str, source: Any) -> str:
     """`source` as a name that the library takes: an existing folder, or something that can be a hub name."""
     if not isinstance(source, str | Path) or not str(source):

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, number, whole
+from sandtable.bridges.huggingface import load_tokenizer
+from sandtable.bridges.tokens import TextWorld, TokenCorpus
 from sandtable.inputs import Selected, Tokens
 from sandtable.models import Normal
 from sandtable.models.attention import take
-from sandtable.probes.dynamics import attention_matrices
+from sandtable.objectives import MaskedLM
+from sandtable.probes.dynamics import attention_matrices, rotations, watch_norms, watch_values
+from sandtable.probes.topics import time_to_fraction
+from sandtable.training import Fit, Optimizer, fit_single
+
+_TURNS = 5000  # steps up to which the value matrices themselves are kept, every tenth
 
 
 class MaskedModel(nn.Module):
@@ -168,3 +176,91 @@ def bert_like(
     )
     model = AutoModelForMaskedLM.from_config(config, attn_implementation="eager" if attentions else "sdpa")
     return MaskedModel(model, attention_scale=attention_scale)
+
+
+def pretrain_bert(
+    tokens: TokenCorpus,
+    tokenizer: Any,
+    out: Path | str,
+    *,
+    optimizer: Optimizer,
+    steps: int = 400,
+    layers: int = 4,
+    heads: int = 4,
+    width: int = 128,
+    length: int = 64,
+    batch: int = 32,
+    attention_scale: float | None = 1e-3,
+    precision: str = "float32",
+    seed: int = 0,
+    device: str = "cpu",
+    accelerator: Any = None,
+    say: Callable[[str], None] | None = None,
+) -> dict[str, Any] | None:
+    """Train `bert_like` on windows of a corpus, save it for Hugging Face in `out`, and tell how its layers grew.
+
+    The same call goes on from the checkpoint of one that was interrupted. With an `accelerator` only the main process
+    saves and returns the record (see `dynamics`).
+    """
+    world = TextWorld(tokens, length=length)
+    model = bert_like(
+        world.vocab, layers=layers, heads=heads, width=width, longest=length, attention_scale=attention_scale,
+        attentions=True,
+    )  # fmt: skip
+    out = Path(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArgumentError(f"out={str(out)!r}: cannot be made a folder ({error.strerror})") from error
+    report = None
+    if say is not None:
+        report = lambda step, of, speed, loss: say(f"step {step}/{of} · {speed:.3g} steps/s · loss {loss:.4g}")  # noqa: E731
+    fit = fit_single(
+        model,
+        world,
+        MaskedLM(),
+        steps=whole("steps", steps, least=20),
+        batch_size=batch,
+        optimizer=optimizer,
+        precision=precision,
+        seeds=[seed],
+        device=device,
+        accelerator=accelerator,
+        checkpoint=out / "checkpoint",
+        progress=report or False,
+        watch=watch_norms(model) | (watch_values(model) if steps <= _TURNS else {}),
+        watch_every=10,
+    )
+    if not _main_process(accelerator):
+        return None
+    trained: Any = fit[0].model
+    trained.save_pretrained(out)
+    load_tokenizer(tokenizer).save_pretrained(out)
+    return dynamics(fit)
+
+
+def _main_process(accelerator: Any) -> bool:
+    if accelerator is None or accelerator is False:
+        return True
+    from accelerate import PartialState
+
+    return PartialState().is_main_process
+
+
+def dynamics(fit: Fit) -> dict[str, Any]:
+    """How the layers of the first model of a fit grew, from what `watch_norms` and `watch_values` recorded.
+
+    `norms[layer]` has ‖W_K‖, ‖W_Q‖ and ‖W_V‖ at `steps`, `rotation[layer]` how far W_V turned over 10 steps (where it
+    was watched), `times[layer]` the steps at which W_V had made half, and W_K and W_Q a tenth, of their change.
+    """
+    at, watched = fit.watched_at, {name: value.double() for name, value in fit.watched.items()}
+    layers = sum(name.endswith(".W_V") for name in watched)
+    goals = {"V": 0.5, "K": 0.1, "Q": 0.1}
+    times, norms, turns = [], [], []
+    for layer in range(layers):
+        own = {kind: watched[f"{layer}.W_{kind}"][:1] for kind in "KQV"}
+        times.append({kind: float(time_to_fraction(own[kind], at, goal)[0]) for kind, goal in goals.items()})
+        norms.append([{kind: float(own[kind][0, i]) for kind in own} for i in range(len(at))])
+        if f"{layer}.values" in watched:
+            turns.append(rotations(watched[f"{layer}.values"][:1], at)[1][0].tolist())
+    return dict(steps=list(at), norms=norms, rotation=turns, times=times, loss=fit.losses[0].tolist())

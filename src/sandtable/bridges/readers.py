@@ -116,6 +116,18 @@ class Reader(ABC):
         size = lengths[:, None] + len(before) + len(after)
         return framed, torch.arange(whole_size, device=ids.device) < size
 
+    def check_vocabulary(self, size: int) -> None:
+        """Refuse tokens that the model has no embedding for."""
+        if size > self._size:
+            raise ArgumentError(
+                f"{self.name}: knows {self._size} tokens, its tokenizer has {size}; they do not belong together"
+            )
+
+    @property
+    def frame_size(self) -> int:
+        """How many tokens `with_special` adds to a document."""
+        return sum(map(len, self._frame))
+
     @cached_property
     def _frame(self) -> tuple[list[int], list[int]]:
         if self.tokenizer is None:

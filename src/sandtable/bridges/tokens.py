@@ -24,6 +24,8 @@ from scipy import sparse
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, whole
+from sandtable.bridges import corpus as corpora
+from sandtable.bridges.huggingface import load_tokenizer
 from sandtable.worlds import Batch, Vocab
 from sandtable.worlds.bits import bulk_generator
 
@@ -41,12 +43,13 @@ Progress = Callable[[int, int], None]
 
 
 def train_tokenizer(
-    corpus: Iterable[str], *, vocab: int = 8192, lowercase: bool = True, least_count: int = 2
+    corpus: Iterable[str], *, vocab: int = 8192, lowercase: bool = True, least_count: int = 2, framed: bool = True
 ) -> PreTrainedTokenizerFast:
     """A WordPiece tokenizer (Schuster & Nakajima 2012) of at most `vocab` tokens, as BERT's: [PAD] is 0, [MASK] is 4.
 
-    Merges need `least_count` occurrences; words with letters other than the 1000 commonest are unknown. The same corpus
-    gives the same tokenizer. In memory are one document and a table of the distinct words.
+    Merges need `least_count` occurrences; words with letters other than the 1000 commonest are unknown. `framed` puts
+    [CLS] … [SEP] around a text; a model trained on a `TextWorld` never sees these. The same corpus gives the same
+    tokenizer. In memory are one document and a table of the distinct words.
     """
     whole("vocab", vocab, least=len(SPECIAL) + 1)
     whole("least_count", least_count)
@@ -85,7 +88,8 @@ def train_tokenizer(
     tokenizer = blank(trained.get_vocab())
     tokenizer.add_special_tokens(list(SPECIAL))
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.BertProcessing((end, SPECIAL.index(end)), (start, SPECIAL.index(start)))
+    if framed:
+        tokenizer.post_processor = processors.BertProcessing((end, SPECIAL.index(end)), (start, SPECIAL.index(start)))
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token=pad, unk_token=unknown, cls_token=start, sep_token=end, mask_token=mask
     )
@@ -153,6 +157,36 @@ def tokenize(
     if folder is None:
         weakref.finalize(opened, shutil.rmtree, target, ignore_errors=True)
     return opened
+
+
+def prepare_tokens(
+    say: Callable[[str], None],
+    place: Path,
+    source: str | None,
+    stamp: str,
+    *,
+    tokenizer: str | None = None,
+    vocab: int = 8192,
+    limit: int | None = None,
+) -> None:
+    """Fill the folders `tokenizer` and `tokens` in `place` from a corpus (`corpus.load(source)`).
+
+    Without a `tokenizer` (a folder or a hub name) one of `vocab` tokens is trained on the corpus, which puts nothing
+    around a text. `stamp` is `corpus.stamp(source)`: it does nothing here, but tells a cache that the corpus changed.
+    """
+    say("reading the corpus")
+    texts = corpora.load(source, limit=limit)
+    with tempfile.TemporaryDirectory(prefix="sandtable-") as scratch:
+        if texts.name == "builtin":  # slow to read, and read twice
+            texts = texts.save(Path(scratch) / "builtin.jsonl")
+        if tokenizer is None:
+            say("training a tokenizer")
+            made = train_tokenizer(texts, vocab=vocab, framed=False)
+        else:
+            made = load_tokenizer(tokenizer)
+        report = lambda documents, tokens: say(f"tokenizing: {documents:,} documents, {tokens:,} tokens")  # noqa: E731
+        tokenize(texts, made, folder=place / "tokens", progress=report)
+    made.save_pretrained(place / "tokenizer")
 
 
 def _files(folder: Path) -> list[Path]:
@@ -286,15 +320,29 @@ class TokenCorpus:
         return sparse.csr_array(sparse.vstack(list(self.count_chunks()), format="csr"))
 
     def batches(
-        self, longest: int, size: int
+        self, longest: int, size: int, documents: Sequence[int] | None = None
     ) -> Iterator[tuple[Int[Tensor, "batch position"], Bool[Tensor, "batch position"]]]:
-        """All documents in order, `size` at a time, cut after `longest` tokens and padded to the longest of a batch."""
+        """All documents, or those named, in order, `size` at a time, cut after `longest` tokens.
+
+        They are padded to the longest of their batch.
+        """
         whole("longest", longest)
         whole("size", size)
-        for first in range(0, len(self), size):
-            edges = np.asarray(self.offsets[first : first + size + 1])
-            lengths = np.minimum(np.diff(edges), longest)
-            yield self._windows(edges[:-1], lengths, int(lengths.max()))
+        if documents is not None and len(documents):
+            whole("documents", min(documents), least=0)
+            whole("documents", max(documents), most=len(self) - 1)
+        chosen = range(len(self)) if documents is None else documents
+        for first in range(0, len(chosen), size):
+            rows = np.asarray(chosen[first : first + size], dtype=np.int64)
+            starts = self.offsets[rows]
+            lengths = np.minimum(self.offsets[rows + 1] - starts, longest)
+            yield self._windows(starts, lengths, int(lengths.max()))
+
+    def some(self, count: int, seed: int = 0) -> list[int]:
+        """Up to `count` documents drawn without replacement, shortest first, so that batches need little padding."""
+        whole("count", count)
+        drawn = np.random.default_rng(whole("seed", seed, least=0)).permutation(len(self))[:count]
+        return drawn[np.argsort(np.diff(self.offsets)[drawn], kind="stable")].tolist()
 
     def _windows(
         self, starts: Int[np.ndarray, " batch"], lengths: Int[np.ndarray, " batch"], width: int

@@ -170,10 +170,15 @@ def heatmaps(
     title: str = "",
     shared: bool = True,
     limit: float | None = None,
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
 ) -> Figure:
     """Matrices side by side on a diverging scale symmetric about 0, thin lines between blocks of `block` rows.
 
-    `shared` gives all panels one scale and one colour bar; `limit` fixes the scale to [−limit, limit].
+    `shared` gives all panels one scale and one colour bar; `limit` fixes the scale to [−limit, limit]. `rows` and
+    `columns` name the rows and columns of every matrix.
     """
     if not matrices:
         raise ArgumentError("matrices={}: must hold at least one matrix")
@@ -181,23 +186,43 @@ def heatmaps(
     for label, array in arrays.items():
         if array.ndim != 2 or array.size == 0:
             raise ArgumentError(f"matrices[{label!r}] of shape {list(array.shape)}: must be a non-empty matrix")
+        for axis, (name, names) in enumerate((("rows", rows), ("columns", columns))):
+            if names is not None and len(names) != array.shape[axis]:
+                raise ArgumentError(
+                    f"{name}={len(names)} names: must be {array.shape[axis]}, as matrices[{label!r}] has"
+                )
     if block is not None:
         whole("block", block)
-    columns = min(len(arrays), 2 if len(arrays) in (2, 4) else 3)
-    rows = -(-len(arrays) // columns)
+    across = min(len(arrays), 2 if len(arrays) in (2, 4) else 3)
+    down = -(-len(arrays) // across)
     common = limit or _reach(list(arrays.values()))
-    side = (WIDTH - 0.7) / max(columns, 1.6)
+    width, side = WIDTH, (WIDTH - 0.7) / max(across, 1.6)
+    height = side + 0.28
+    if rows is not None or columns is not None:  # room for names
+        shape = next(iter(arrays.values())).shape
+        side = max(1.7, 0.21 * shape[1])
+        width = across * side + 0.07 * max(map(len, rows or [""])) + 1.2
+        height = side * shape[0] / shape[1] + 0.05 * max(map(len, columns or [""])) + 0.5 + 0.2 * bool(xlabel)
     with house_style():
-        figure = Figure(figsize=(WIDTH, rows * (side + 0.28) + 0.35 * bool(title)))
+        figure = Figure(figsize=(width, down * height + 0.35 * bool(title)))
         _heading(figure, title)
-        grid = figure.subplots(rows, columns, squeeze=False)
+        grid = figure.subplots(down, across, squeeze=False)
         image = None
-        for axes, (label, array) in zip(grid.flat, arrays.items(), strict=False):
+        for place, (axes, (label, array)) in enumerate(zip(grid.flat, arrays.items(), strict=False)):
             reach = common if shared else (limit or _reach([array]))
             image = axes.imshow(array, cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="none")
-            axes.set_title(textwrap.fill(label, 44 // columns), color=INK)
+            axes.set_title(textwrap.fill(label, 44 // across), color=INK)
             axes.grid(False)
-            axes.set(xticks=[], yticks=[])
+            first = place % across == 0
+            axes.set(xticks=[], yticks=[], xlabel=xlabel, ylabel=ylabel if first else "")
+            axes.tick_params(length=0)
+            if rows is not None and first:
+                axes.set_yticks(range(len(rows)), rows)
+            if columns is not None:
+                wide = max(map(len, columns)) > 2
+                axes.set_xticks(
+                    range(len(columns)), columns, rotation=45 if wide else 0, ha="right" if wide else "center"
+                )
             axes.spines[:].set_visible(False)
             if block:
                 for axis_line, size in ((axes.axvline, array.shape[1]), (axes.axhline, array.shape[0])):
@@ -305,6 +330,34 @@ def strips(
             axes.axvline(predictions, color=INK, ls=PREDICTED, lw=1.5)
         _log_ticks(axes)
         axes.set_title(_key(predictions is not None, "dots: seeds · bar: mean"))
+    return figure
+
+
+def word_lists(
+    groups: Mapping[str, Sequence[tuple[str, float]]], *, title: str = "", xlabel: str = "", across: int = 3
+) -> Figure:
+    """A panel per group: its words from the top down, each on a bar of its value."""
+    if not groups or not all(groups.values()):
+        raise ArgumentError("groups: must hold at least one group, and each at least one word")
+    whole("across", across)
+    down, longest = -(-len(groups) // across), max(map(len, groups.values()))
+    with house_style():
+        figure = Figure(figsize=(WIDTH * across / 2, down * (0.2 * longest + 0.4) + 0.35 * bool(title) + 0.3))
+        _heading(figure, title)
+        grid = figure.subplots(down, across, squeeze=False, sharex=True)
+        for place, (axes, (label, words)) in enumerate(zip(grid.flat, groups.items(), strict=False)):
+            heights, colour = np.arange(len(words)), PALETTE[place % len(PALETTE)]
+            axes.barh(heights, [value for _, value in words], color=colour, alpha=0.35, height=0.82)
+            for height, (word, _) in enumerate(words):
+                axes.text(0, height, f" {word}", va="center", fontsize=SMALL, clip_on=True)
+            axes.set(yticks=[], ylim=(longest - 0.4, -0.6))
+            axes.set_title(label)
+            axes.grid(False)
+            axes.spines["left"].set_visible(False)
+            axes.locator_params(axis="x", nbins=3)
+        for axes in list(grid.flat)[len(groups) :]:
+            axes.set_axis_off()
+        figure.supxlabel(xlabel, color=INK, fontsize=SMALL)
     return figure
 
 

@@ -93,6 +93,24 @@ class Lab:
             raise ValueError(f"{function.__qualname__}: must return the same names for every seed")
         return {name: np.stack([rows[seed][name] for seed in self.seeds]) for name in names}
 
+    def folder(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Path:
+        """A folder that `make(say, place, *args, **kwargs)` fills: a corpus, a tokenizer, anything that is no array.
+
+        Kept in the store like a trained model and shared by all that ask for the same; `say(text)` shows progress.
+        """
+        key = self._key("folder", make, args, kwargs) | {
+            "function": describe(make),
+            "args": describe(args),
+            "kwargs": describe(kwargs),
+        }
+        place = self.store.path("folders", fingerprint(key)[:32])
+        if str(place) not in self._memo:
+            with self.store.lock(place, waiting=self._waiting):
+                if not self._counts(place / CHECKSUMS) or not self.store.has_folder(place):
+                    self.store.write_folder(place, lambda inside: make(self.say, inside, *args, **kwargs))
+            self._memo[str(place)] = place
+        return place
+
     def _key(self, kind: str, *things: Any) -> dict[str, Any]:
         """What every key covers besides the thing itself."""
         gpu = torch.cuda.get_device_name(self.device) if self.device.startswith("cuda") else ""
@@ -147,13 +165,16 @@ class Lab:
     def _counts(self, file: Path) -> bool:
         return file.exists() and (not self.fresh or file.stat().st_mtime >= self.started)
 
-    def _report(self, step: int, steps: int, speed: float, loss: float) -> None:
+    def say(self, text: str) -> None:
+        """What is being done right now, for whoever watches."""
         if self.progress is not None:
-            self.progress(f"step {step}/{steps} · {speed:,.0f} model-steps/s · loss {loss:.4g}")
+            self.progress(text)
+
+    def _report(self, step: int, steps: int, speed: float, loss: float) -> None:
+        self.say(f"step {step}/{steps} · {speed:,.3g} model-steps/s · loss {loss:.4g}")
 
     def _waiting(self) -> None:
-        if self.progress is not None:
-            self.progress("waiting for another process that computes the same")
+        self.say("waiting for another process that computes the same")
 
 
 def resolve_device(name: str) -> str:

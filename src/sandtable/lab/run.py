@@ -28,7 +28,7 @@ from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
 from sandtable.lab.keys import fingerprint, source_hash
 from sandtable.lab.laboratory import Lab, resolve_device
-from sandtable.lab.registry import card, find
+from sandtable.lab.registry import card, find, shown
 from sandtable.lab.store import Store, StoreError
 from sandtable.lab.verdict import judge
 
@@ -90,7 +90,14 @@ class Plan:
     store: str = "runs"
     fresh: bool = False
     files: tuple[str, ...] = ()
+    changes: tuple[tuple[str, Any], ...] = ()
     started: float = field(default_factory=time.time)
+
+    def settings(self, claim: Claim) -> Any:
+        """The claim's settings at this scale, with the changes that apply to it."""
+        settings = claim.scales[self.scale]
+        fields = {field.name for field in dataclasses.fields(settings)}
+        return dataclasses.replace(settings, **{name: value for name, value in self.changes if name in fields})
 
     def lab(self, claim: Claim, progress: Callable[[str], object] | None = None) -> Lab:
         count = self.seeds or claim.seeds_at(self.scale)
@@ -118,12 +125,13 @@ def verify(
     jobs: int = 1,
     threads: int | None = None,
     files: Sequence[Path | str] = (),
+    changes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> list[Outcome]:
     """Run, judge and record `claims`, in their order. A claim that lacks `scale` is skipped by name on stderr.
 
-    With `jobs` > 1 the claims are spread over that many processes of `threads` threads each; they must then come from
-    entry points or from `files`.
+    `changes` replaces settings in all claims that have them, such as the model. With `jobs` > 1 the claims
+    are spread over that many processes of `threads` threads each; they must then come from entry points or `files`.
     """
     progress = progress or Progress()
     one_of("scale", scale, SCALES)
@@ -138,6 +146,7 @@ def verify(
         store=str(folder.root),
         fresh=fresh,
         files=tuple(str(file) for file in files),
+        changes=_checked_changes(claims, scale, changes or {}),
     )
     folder.require_writable()
     for item in claims:
@@ -159,6 +168,14 @@ def verify(
     return outcomes
 
 
+def _checked_changes(claims: Sequence[Claim], scale: str, changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    known = {f.name for item in claims if scale in item.scales for f in dataclasses.fields(item.scales[scale])}
+    for name in changes:
+        if name not in known:
+            raise ArgumentError(f"--set {name}: no chosen claim has such a setting{nearest(name, sorted(known))}")
+    return tuple(changes.items())
+
+
 def default_threads(jobs: int) -> int:
     """All of torch's threads for one job; an equal share of the cores for several."""
     return torch.get_num_threads() if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
@@ -170,7 +187,7 @@ def run_claim(claim: Claim, plan: Plan, progress: Progress | None = None) -> Out
     began = time.perf_counter()
     lab = plan.lab(claim, lambda text: progress.doing(f"{claim.id} · {text}"))
     progress.doing(claim.id)
-    trial = _Trial(claim, claim.scales[plan.scale], lab, progress)
+    trial = _Trial(claim, plan.settings(claim), lab, progress)
     trial.run()
     outcome = Outcome(
         claim=claim.id,
@@ -187,7 +204,7 @@ def run_claim(claim: Claim, plan: Plan, progress: Progress | None = None) -> Out
         notes=trial.notes,
         trace=trial.trace,
     )
-    _write_record(outcome, trial)
+    _write_record(outcome, trial, plan)
     return outcome
 
 
@@ -275,7 +292,7 @@ class _Trial:
             return None
 
 
-def _write_record(outcome: Outcome, trial: _Trial) -> None:
+def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
     """Keep the outcome, with all that the report shows, among the store's verdicts, its figures beside it."""
     claim, lab, about = trial.claim, trial.lab, card(trial.claim)
     place = lab.store.verdict(claim.id, lab.scale)
@@ -286,10 +303,10 @@ def _write_record(outcome: Outcome, trial: _Trial) -> None:
     record = outcome.as_json() | {
         "ok": outcome.ok,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command(claim, lab),
+        "command": command(claim, lab, plan.changes),
         "seed_base": lab.seeds[0],
         "threads": lab.threads,
-        "settings": about["scales"][lab.scale],
+        "settings": shown(trial.settings),
         "messages": dict(outcome.messages),
         "notes": list(outcome.notes),
         "traceback": outcome.trace,
@@ -306,11 +323,13 @@ def _write_record(outcome: Outcome, trial: _Trial) -> None:
                 file.unlink(missing_ok=True)
 
 
-def command(claim: Claim, lab: Lab) -> str:
+def command(claim: Claim, lab: Lab, changes: Sequence[tuple[str, Any]] = ()) -> str:
     """The command line that runs this again."""
     words = ["sandtable", "verify", claim.id, "--scale", lab.scale, "--seeds", str(len(lab.seeds))]
     words += ["--seed-base", str(lab.seeds[0])] if lab.seeds[0] else []
     words += ["--device", lab.device, "--threads", str(lab.threads)]
+    for name, value in changes:
+        words += ["--set", f"{name}={value}"]
     if claim.measure.__module__.startswith("claims_from_"):
         words += ["--from", str(sys.modules[claim.measure.__module__].__file__)]
     return shlex.join(words)
@@ -375,6 +394,6 @@ def _lost(claim: Claim, plan: Plan) -> Outcome:
         seeds=plan.seeds or claim.seeds_at(plan.scale),
         seconds=0.0,
         device=plan.device,
-        settings_hash=fingerprint(claim.scales[plan.scale])[:16],
+        settings_hash=fingerprint(plan.settings(claim))[:16],
         notes=("a worker process died, most often for want of memory: use fewer --jobs",),
     )

@@ -1,5 +1,5 @@
-"""Measurements on models: blocks, attention, norms and rotations."""
+"""Measurements on models: blocks, attention, norms and rotations; topics in real text."""
 
-from sandtable.probes import topics
+from sandtable.probes import dynamics, text_topics, topic_words, topics
 
-__all__ = ["topics"]
+__all__ = ["dynamics", "text_topics", "topic_words", "topics"]

@@ -113,6 +113,22 @@ def same_topic_pairs(words: TopicWords, topic: int) -> Int[Tensor, "pairs 2"]:
     return torch.combinations(words.member[:, topic].nonzero()[:, 0], 2)
 
 
+def topic_pairs(words: TopicWords) -> Int[Tensor, "pairs 2"]:
+    """All unordered pairs of different words that some topic keeps, each once."""
+    pairs = torch.cat([same_topic_pairs(words, topic) for topic in range(words.member.shape[1])])
+    if not len(pairs):
+        raise ArgumentError("words: no topic keeps two words; choose a larger threshold")
+    return pairs.unique(dim=0)
+
+
+def shuffled(words: TopicWords, generator: torch.Generator) -> TopicWords:
+    """The same topics with the kept words dealt out anew: what is left of a measurement is not about topics."""
+    ids = words.words
+    member = torch.zeros_like(words.member)
+    member[ids] = words.member[ids[torch.randperm(len(ids), generator=generator)]]
+    return TopicWords(member)
+
+
 # -- counts, in memory or streamed -----------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The front door: list, show, verify, report, sample."""
+"""The front door: list, show, verify, report, sample, topics, pretrain."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.cli.printing import new_console, new_table, shown
+from sandtable.cli.text import pretrain, topics
 from sandtable.lab import registry
 from sandtable.lab.claim import SCALES
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -65,13 +66,13 @@ def list_claims(
     cards: list[dict[str, Any]] = [card | {"last": _last(card["id"], store)} for card in chosen]
     if as_json:
         return print(json.dumps(cards, ensure_ascii=False))
-    table = _table("claim", "statement", "source", "expected", "last verdict")
+    table = new_table("claim", "statement", "source", "expected", "last verdict")
     for card in cards:
         name = card["id"] + (" *" if card["tour"] else "")
         last = card["last"]
         seen = _verdict(last["verdict"], f" ({last['scale']}, {last['date'][:10]})") if last else "—"
         table.add_row(name, card["statement"], _source(card["source"]), card["expected"], seen)
-    console = _console()
+    console = new_console()
     console.print(table)
     console.print(f"{len(cards)} claims; * is part of the tour (sandtable verify)", style="dim")
 
@@ -96,6 +97,10 @@ def verify(
     jobs: Annotated[int, typer.Option(help="Claims to run side by side, each in a process of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads of each job (default: the cores, shared).")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another setting, in all chosen claims that have it."),
+    ] = None,
     store: _Store = None,
     files: _From = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout, nothing else there.")] = False,
@@ -119,6 +124,7 @@ def verify(
     from sandtable.lab.run import verify as run  # only now: a mistyped name should not wait for torch
 
     known = registry.load(files or ())
+    changes = dict(_setting(text) for text in settings or ())
     progress = _progress(quiet=quiet)
     interrupted = False
     try:
@@ -134,6 +140,7 @@ def verify(
                 jobs=jobs,
                 threads=threads,
                 files=files or (),
+                changes=changes,
                 progress=progress,
             )
     except KeyboardInterrupt:
@@ -189,6 +196,10 @@ def sample(
         print(" ".join(law.vocab.tokens[token] for token in tokens[real].tolist()))
 
 
+app.command()(topics)
+app.command()(pretrain)
+
+
 def parse_value(text: str) -> int | float | str | tuple[int, ...] | None:
     """What a person means by `text`: none, a whole number, a number, whole numbers with commas between, or a word."""
     if text.lower() == "none":
@@ -206,11 +217,11 @@ def parse_value(text: str) -> int | float | str | tuple[int, ...] | None:
     return text
 
 
-def _setting(text: str, fields: Sequence[str]) -> tuple[str, Any]:
+def _setting(text: str, fields: Sequence[str] | None = None) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ArgumentError(f"--set {text!r}: must be NAME=VALUE")
-    return one_of("--set", name, fields), parse_value(value)
+    return name if fields is None else one_of("--set", name, fields), parse_value(value)
 
 
 def _write_report(store: Path | None, cards: Mapping[str, Mapping[str, Any]]) -> Path:
@@ -230,14 +241,14 @@ def _last(claim: str, store: Path | None) -> dict[str, Any] | None:
 
 
 def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
-    console = _console()
+    console = new_console()
     console.print(card["id"], style="bold")
     console.print(card["statement"])
     console.print(f"source: {_source(card['source'])}")
     console.print(f"expected: {card['expected']}")
     if card["erratum"]:
         console.print(f"erratum: {card['erratum']}\ncorrected: {card['corrected']}")
-    table = _table("setting", *card["scales"])
+    table = new_table("setting", *card["scales"])
     for name in card["scales"]["desk"]:
         table.add_row(name, *(settings[name] for settings in card["scales"].values()))
     table.add_row("seeds", *(str(count) for count in card["seeds"].values()))
@@ -255,7 +266,7 @@ def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
     if not outcomes:
         return
-    table = _table("claim", "verdict", "check", "predicted", "measured (interval)", "controls", "seconds")
+    table = new_table("claim", "verdict", "check", "predicted", "measured (interval)", "controls", "seconds")
     for outcome in outcomes:
         refuted = sum(control["verdict"] == "refuted" for control in outcome.controls)
         controls = f"{refuted}/{len(outcome.controls)} refuted" if outcome.controls else "—"
@@ -266,7 +277,7 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
             first = row == 0
             ends = (controls, f"{outcome.seconds:.1f}") if first else ("", "")
             table.add_row(outcome.claim if first else "", verdict if first else "", *numbers, *ends)
-    console = _console()
+    console = new_console()
     console.print(table)
     for outcome in outcomes:
         for check in outcome.checks:
@@ -283,22 +294,16 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
 
 
 def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("check", "predicted", "measured (interval)", "verdict")
+    table = new_table("check", "predicted", "measured (interval)", "verdict")
     for check in checks:
         table.add_row(*_numbers(check), _verdict(check["verdict"]))
     return table
 
 
 def _numbers(check: Mapping[str, Any]) -> tuple[str, str, str]:
-    measured, low, high = (_number(check[key]) for key in ("measured", "low", "high"))
+    measured, low, high = (shown(check[key]) for key in ("measured", "low", "high"))
     interval = "" if low == high == measured else f" ({low} … {high})"
-    return check["name"], _number(check["predicted"]), measured + interval
-
-
-def _number(value: Any) -> str:
-    if isinstance(value, int | float):
-        return f"{value:.4g}"
-    return "—" if value is None else str(value)
+    return check["name"], shown(check["predicted"]), measured + interval
 
 
 def _verdict(verdict: str, after: str = "") -> Text:
@@ -309,25 +314,6 @@ def _verdict(verdict: str, after: str = "") -> Text:
 
 def _source(source: Mapping[str, Any]) -> str:
     return f"{source['authors']} {source['year']}, {source['where']}"
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)  # "[mask]" in a statement is a word, not a style
-    if not console.is_terminal:
-        console.width = 200  # a file or a pipe has no edge to fold at
-    return console
-
-
-def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, no_wrap=number == 0, overflow="fold")
-    return table
 
 
 def _progress(*, quiet: bool) -> Any:
