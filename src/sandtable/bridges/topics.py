@@ -98,9 +98,9 @@ class CorpusTopics:
             found.append(place[max(spelled, key=lambda form: form[0] in "Ġ▁")])
         return found
 
-    def clearest(self, topics: int = 3, words: int = 3) -> list[list[int]]:
+    def clearest(self, topics: int = 3, words: int = 3, *, threshold: float | None = None) -> list[list[int]]:
         """The most certain words of the most coherent topics of the larger half; fewer topics where there are not."""
-        kept = self.words(max(*THRESHOLDS, 3 * words / self.tokens.vocab_size))
+        kept = self.words(max(*THRESHOLDS, 3 * words / self.tokens.vocab_size) if threshold is None else threshold)
         table = torch.where(kept.member.T, self.topics.word_given_topic, 0.0)
         full = (table > 0).sum(1) >= words
         if not bool(full.any()):
@@ -214,7 +214,7 @@ def study(
     found: CorpusTopics,
     *,
     choices: Sequence[Choice] = tuple((t, overlap) for overlap in (False, True) for t in THRESHOLDS),
-    pair_thresholds: Sequence[float] = THRESHOLDS,
+    pair_thresholds: Sequence[float] | Mapping[float, int] = THRESHOLDS,
     documents: int = 1000,
     longest: int = 128,
     batch: int = 16,
@@ -227,15 +227,17 @@ def study(
 ) -> Study:
     """Embeddings and attention of a model by topic, in one pass over `documents` documents of the corpus.
 
-    `choices` are the cells of the table; `pair_thresholds` those at which same-topic pairs are compared with
-    co-occurring ones. Documents are cut after `longest` tokens (fewer, if the model reads fewer); `special` frames them
-    as the tokenizer does. `relabel` replaces the words of the topics, for controls.
+    `choices` are the cells of the table; `pair_thresholds` those at which same-topic pairs are compared with as many
+    co-occurring ones as one topic has, or with as many as the mapping says. Documents are cut after `longest` tokens
+    (fewer, if the model reads fewer); `special` frames them as the tokenizer does. `relabel` replaces the words of the
+    topics, for controls.
     """
     whole("documents", documents)
     whole("longest", longest, least=2)
     relabel = relabel or (lambda words: words)
     kept = {(number("threshold", t), overlap): relabel(found.words(t, overlap=overlap)) for t, overlap in choices}
-    sets = {t: _pair_sets(found, relabel(found.words(t)), t) for t in pair_thresholds}
+    counts = pair_thresholds if isinstance(pair_thresholds, Mapping) else {}
+    sets = {t: _pair_sets(found, relabel(found.words(t)), t, counts.get(t)) for t in pair_thresholds}
     tallies = {choice: AttentionTally(words, debias=debias) for choice, words in kept.items()}
     pair_tallies = {t: PairTally(some, debias=debias) for t, some in sets.items()}
     chosen = found.tokens.some(documents, seed)
@@ -261,10 +263,10 @@ def study(
     return Study(reader.name, cells, pairs, len(chosen))
 
 
-def _pair_sets(found: CorpusTopics, words: TopicWords, threshold: float) -> dict[str, Tensor]:
-    number_of_pairs = math.comb(words_per_topic(threshold, found.tokens.vocab_size), 2)
-    together = top_pairs(found.tokens, max(1, number_of_pairs), stop=found.stop)
-    return {SAME: topic_pairs(words), TOGETHER: together.words}
+def _pair_sets(found: CorpusTopics, words: TopicWords, threshold: float, count: int | None) -> dict[str, Tensor]:
+    if count is None:
+        count = max(1, math.comb(words_per_topic(threshold, found.tokens.vocab_size), 2))
+    return {SAME: topic_pairs(words), TOGETHER: top_pairs(found.tokens, count, stop=found.stop).words}
 
 
 def _room(reader: Reader, longest: int, special: bool) -> int:
