@@ -116,6 +116,8 @@ def test_the_tour_ends_with_the_report(run, tmp_path):
         (["report", "--store", str(TOYS)], "is not writable"),
         (["verify", "toy/average", "--store", "/proc/nowhere"], "is not writable"),
         (["list", "--from", "nowhere.py"], "no such file"),
+        (["verify", "toy/average", "--set", "mean"], "--set 'mean': must be NAME=VALUE"),
+        (["verify", "toy/average", "--set", "maen=2"], "no chosen claim has such a setting; did you mean 'mean'?"),
     ],
 )
 def test_mistakes_are_one_line_and_status_two(run, words, message):

@@ -25,6 +25,10 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     "thin seeds": lambda: figures.curves(X, {"loss": SEEDS}, log_x=True, log_y=True, band=False),
     "heatmaps": lambda: figures.heatmaps({"predicted": BLOCKS, "measured": 2 * BLOCKS}, block=2),
     "separate heatmaps": lambda: figures.heatmaps({str(i): BLOCKS * i for i in range(3)}, shared=False),
+    "named heatmaps": lambda: figures.heatmaps(
+        {"a": BLOCKS, "b": BLOCKS}, rows=list("uvwxyz"), columns=["frog", "toad", "a", "b", "c", "d"], xlabel="head"
+    ),
+    "word lists": lambda: figures.word_lists({"sea": [("ship", 0.3), ("sail", 0.1)], "law": [("court", 0.2)]}),
     "landscape": lambda: figures.landscape(
         X, X[:9], np.add.outer(X[:9], X), optimum=(3, 2), regions={"bound": (X, X)}, log_x=True, log_z=True
     ),
@@ -96,6 +100,8 @@ def test_gaps_are_left_out() -> None:
         (lambda: figures.heatmaps({}), "matrices"),
         (lambda: figures.heatmaps({"a": X}), r"matrices\['a'\]"),
         (lambda: figures.heatmaps({"a": BLOCKS}, block=0), "block=0"),
+        (lambda: figures.heatmaps({"a": BLOCKS}, rows=["x"]), "rows=1 names: must be 6"),
+        (lambda: figures.word_lists({"a": []}), "groups"),
         (lambda: figures.landscape(X, X, BLOCKS), "z of shape"),
         (lambda: figures.landscape(X, X, -np.ones((20, 20)), log_z=True), "z: must hold"),
         (lambda: figures.landscape(X, X, np.ones((20, 20)), regions={"r": (X, X[:2])}), r"regions\['r'\]"),

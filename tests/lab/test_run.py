@@ -175,6 +175,39 @@ def test_measure_computes_only_new_seeds(store):
     assert CALLS[-1] == (0, 1)
 
 
+def shelf(say, place, name, *, copies=1):
+    say("filling")
+    CALLS.append(name)
+    for i in range(copies):
+        (place / f"{i}.txt").write_text(name)
+
+
+def test_folders_are_made_once_and_again_when_damaged(store):
+    CALLS.clear()
+    said = []
+    place = Lab(store=store, progress=said.append).folder(shelf, "a", copies=2)
+    assert said == ["filling"]
+    assert [file.read_text() for file in sorted(place.glob("*.txt"))] == ["a", "a"]
+    assert Lab(store=store).folder(shelf, "a", copies=2) == place
+    assert Lab(store=store).folder(shelf, "b") != place
+    assert CALLS == ["a", "b"]
+    (place / "0.txt").write_text("broken")
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        Lab(store=store).folder(shelf, "a", copies=2)
+    assert (place / "0.txt").read_text() == "a"
+    assert CALLS == ["a", "b", "a"]
+
+
+def test_settings_can_be_changed_for_all_claims_that_have_them(store, toys):
+    changed = verify([toys["toy/average"], toys["toy/few"]], seeds=10, store=store, changes={"mean": 3.0})
+    assert [round(outcome.checks[0]["measured"]) for outcome in changed] == [3, 3]
+    record = json.loads(store.verdict("toy/average", "desk").read_text())
+    assert record["settings"]["mean"] == "3.0"
+    assert record["command"].endswith("--set mean=3.0 --from " + str(TOYS))
+    with pytest.raises(ArgumentError, match="--set maen: no chosen claim has such a setting; did you mean 'mean'"):
+        verify([toys["toy/average"]], store=store, changes={"maen": 3.0})
+
+
 @pytest.mark.parametrize(("function", "error"), [(wrong_rows, ValueError), (wrong_kind, TypeError)])
 def test_measure_checks_what_it_gets(store, function, error):
     with pytest.raises(error, match=function.__name__):
