@@ -76,8 +76,8 @@ def topics(
         place = lab.folder(
             prepare,
             corpus,
-            corpora.stamp(corpus),
-            tokenizer=source if source is None or not Path(source).exists() else str(Path(source).resolve()),
+            corpora.stamp(corpus) + (corpora.stamp(source) if source else ""),
+            tokenizer=str(Path(source).resolve()) if source and Path(source).exists() else source,
             topics=topics,
             passes=passes,
             seed=seed,
@@ -117,8 +117,9 @@ def pretrain(
     vocab: Annotated[int, typer.Option(help="Tokens of the tokenizer trained on the corpus.")] = 8192,
     length: Annotated[int, typer.Option(help="Tokens of a window.")] = 64,
     batch: Annotated[int, typer.Option(help="Windows of a step.")] = 32,
-    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "sgd",
-    lr: Annotated[float, typer.Option(help="Learning rate.")] = 1.0,
+    optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
+    lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
+    eps: Annotated[float, typer.Option(help="Adam's ε: BERT's own 1e-6 shows two stages, 1e-8 does not.")] = 1e-6,
     near_zero: Annotated[
         float | None, typer.Option(help="Scale of the first keys, queries and values; 0: BERT's own.")
     ] = 1e-3,
@@ -162,7 +163,7 @@ def pretrain(
             width=width,
             length=length,
             batch=batch,
-            optimizer=Adam(lr) if optimizer == "adam" else SGD(lr),
+            optimizer=Adam(lr, eps=eps) if optimizer == "adam" else SGD(lr),
             attention_scale=near_zero or None,
             precision=precision,
             seed=seed,

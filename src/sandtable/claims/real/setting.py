@@ -83,7 +83,7 @@ def prepared(settings: Text, lab: Lab) -> CorpusTopics:
     place = lab.folder(
         prepare,
         settings.corpus,
-        corpora.stamp(settings.corpus),
+        corpora.stamp(settings.corpus) + (corpora.stamp(settings.model) if settings.model else ""),
         tokenizer=settings.model,
         vocab=settings.vocab,
         topics=settings.topics,
