@@ -299,13 +299,11 @@ def _dynamics(record: Mapping[str, Any]) -> Any:
     from sandtable.lab.figures import curves
 
     series = {
-        f"W_{kind}, layer {layer}": [value[kind] / (max(value[kind] for value in norms) or 1.0) for value in norms]
+        f"W_{kind}, layer {layer}": [value[kind] for value in norms]
         for layer, norms in enumerate(record["norms"])
         for kind in ("V", "K")
     }
-    return curves(
-        record["steps"], series, xlabel="step", ylabel="norm over its largest", title="Values first, then keys"
-    )
+    return curves(record["steps"], series, xlabel="step", ylabel="Frobenius norm", title="How the layers grow")
 
 
 # -- what is printed -------------------------------------------------------------------------------------------------

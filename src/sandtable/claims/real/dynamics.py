@@ -100,7 +100,7 @@ def two_stage_multilayer(settings: TwoStage, lab: Lab) -> Evidence:
                 at,
                 {f"‖W_{kind}‖": np.asarray(values) for kind, values in share.items()},
                 xlabel="step",
-                ylabel="norm over its largest, mean of layers",
+                ylabel="norm over its largest",
                 title="Four layers on text: values first",
             ),
             "rotation": lambda: curves(
