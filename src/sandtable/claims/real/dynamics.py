@@ -108,7 +108,7 @@ def two_stage_multilayer(settings: TwoStage, lab: Lab) -> Evidence:
                 {f"layer {i}": turns[:, i].numpy() for i in layers},
                 xlabel="step",
                 ylabel="rotation of W_V over 10 steps",
-                title="Values turn fast, then slowly",
+                title="Values turn, pause, and turn again",
                 log_y=True,
             ),
         },
