@@ -39,6 +39,7 @@ _Store = Annotated[Path | None, typer.Option("--store", help="Folder of results 
 
 WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "topics": ("TopicModel", {"topics": 10, "words": 10, "length": (8, 12), "dirichlet": 0.1}),
+    "dyck": ("FixedLengthDyck", {}),
 }
 _COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
 

@@ -12,20 +12,29 @@ from sandtable.worlds.base import (
     Vocab,
     World,
 )
+from sandtable.worlds.dyck import FixedLengthDyck
 from sandtable.worlds.masks import BertMasking
+from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
 from sandtable.worlds.topics import TopicModel
 
 __all__ = [
     "Batch",
     "BertMasking",
     "Expectation",
+    "FixedLengthDyck",
     "HasConditional",
     "HasLogProb",
     "HasNextToken",
+    "HiddenPrefix",
+    "Knapsack",
+    "OneZero",
     "Recogniser",
     "SamplesEach",
+    "Slips",
     "TokenWorld",
     "TopicModel",
+    "Trap",
     "Vocab",
     "World",
+    "Zeros",
 ]
