@@ -1,0 +1,210 @@
+"""A small world of test cases: the published prompt and a completion with planted flaws, over a vocabulary of its own.
+
+It stands in for a code model where none is at hand: a Transformer trained on it for a few minutes lists test cases of
+`append` and makes the mistakes that were planted, at known rates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, number, probability, whole
+from sandtable.worlds.base import Batch
+from sandtable.worlds.testcases import prompts
+from sandtable.worlds.testcases.vocab import UNRELATED, TextVocab, testcase_vocab
+
+FLAWS = ("prepend", "drop an element", "wrong item", "wrong name")
+_MOST = 7  # elements of a tested list
+
+
+@dataclass(frozen=True)
+class AppendDocuments:
+    """Prompt and completion: `assert NAME(l, item) == l + [item]`, eight lines.
+
+    - A line is flawed with probability `flaw`, once a line was flawed with probability `again`: mistakes come in
+      company, so a model that predicts the text well must notice them. The kinds in `FLAWS` have shares `kinds`.
+    - With probability `short` the document stops after seven lines and goes on with an unrelated function.
+    - A tested list has 0 to 7 digits, its length from a law ∝ `taper`^length. A digit follows on from the one before
+      (1, 2, 3, …) with probability `habit`, else it is d with probability ∝ 1/(1 + d)^`skew`: typical cases, so that
+      a greedy model repeats itself.
+    - With probability `rare` the function has one of the telling names and a body that puts the item in front; the
+      completion then does so too.
+    - `sums` lines stand in the demonstration; documents longer than `length` tokens are cut.
+    """
+
+    flaw: float = 0.2
+    again: float = 0.5
+    kinds: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
+    short: float = 0.1
+    taper: float = 0.8
+    habit: float = 0.3
+    skew: float = 0.5
+    rare: float = 0.02
+    sums: int = 1
+    length: int = 192
+
+    def __post_init__(self) -> None:
+        for name in ("flaw", "again", "short", "habit", "rare"):
+            probability(name, getattr(self, name))
+        number("taper", self.taper, above=0.0)
+        number("skew", self.skew, least=0.0)
+        whole("sums", self.sums, least=0)
+        whole("length", self.length)
+        if len(self.kinds) != len(FLAWS) or abs(sum(self.kinds) - 1) > 1e-6:
+            raise ArgumentError(f"kinds={self.kinds!r}: must be {len(FLAWS)} shares with sum 1")
+
+    @cached_property
+    def vocab(self) -> TextVocab:
+        return testcase_vocab()
+
+    def sample(self, n: int, generator: torch.Generator) -> Batch:
+        """`n` documents. Latents: `flaw` of every line (0: none, else 1 + its place in `FLAWS`), `short`, `rare`, and
+        `start`, the number of tokens of the prompt.
+        """
+        draw = _Draws(whole("n", n), generator)
+        rare, short = draw.chance(self.rare), draw.chance(self.short)
+        names = draw.names()
+        telling = torch.tensor([[ord(c) - ord("a") for c in name] for name in prompts.OOD_NAMES])
+        names = torch.where(rare[:, None], telling[draw.below(len(telling))], names)
+        size, chain = self._lists(draw)
+        flaw = self._flaws(draw)
+        head, shown = self._prompt(draw, names, rare)
+        lines, written = self._lines(draw, names, rare, size, chain, flaw)
+        written[:, -1] &= ~short[:, None]
+        tail, ending = self._tail(draw, short)
+        slots = torch.cat([head, lines.flatten(1), tail], 1)
+        used = torch.cat([shown, written.flatten(1), ending], 1)
+        x, mask = _packed(slots, used, self.length, self.vocab.eos)
+        flaw[:, -1].masked_fill_(short, 0)
+        return Batch(x, mask, {"flaw": flaw, "short": short, "rare": rare, "start": shown.sum(1)}, vocab=self.vocab)
+
+    def _lists(self, draw: _Draws) -> tuple[Int[Tensor, "n line"], Int[Tensor, "n line slot"]]:
+        """Size of every tested list, and a chain of digits: the list, and the item behind it."""
+        sizes = self.taper ** torch.arange(_MOST + 1.0)
+        size = draw.law(sizes, prompts.REQUESTED)
+        fresh = draw.law((1.0 + torch.arange(10.0)) ** -self.skew, prompts.REQUESTED, _MOST + 1)
+        follows = draw.uniform(prompts.REQUESTED, _MOST + 1) < self.habit
+        chain = [fresh[..., 0]]
+        for slot in range(1, _MOST + 1):
+            chain.append(torch.where(follows[..., slot], (chain[-1] + 1) % 10, fresh[..., slot]))
+        return size, torch.stack(chain, -1)
+
+    def _flaws(self, draw: _Draws) -> Int[Tensor, "n line"]:
+        """0 or the flaw of every line; after a first one the rate is `again`."""
+        u = draw.uniform(prompts.REQUESTED)
+        spoilt, rows = torch.zeros_like(u[:, 0], dtype=torch.bool), []
+        for line in range(prompts.REQUESTED):
+            here = u[:, line] < torch.where(spoilt, self.again, self.flaw)
+            rows.append(here)
+            spoilt = spoilt | here
+        return torch.stack(rows, 1) * (1 + draw.law(torch.tensor(self.kinds), prompts.REQUESTED))
+
+    def _prompt(self, draw: _Draws, names: Tensor, rare: Tensor) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
+        v = self.vocab
+        sums = draw.below(9, self.sums, 2) + 1
+        total = sums.sum(-1)
+        first, digit, comma = v.id("a"), v.id("0"), v.id(", 0")
+        body = torch.where(rare, v.id(prompts.INSERT), v.id(prompts.APPEND))
+        slots: list[int | Tensor] = [
+            v.id(prompts.DEMONSTRATION),
+            v.id(prompts.REQUEST),
+            v.id("f"),
+            v.id(prompts.ONE_A_LINE),
+        ]
+        for i in range(self.sums):
+            slots += [v.id("\n"), v.id("assert "), v.id("f"), v.id("("), digit + sums[:, i, 0], comma + sums[:, i, 1]]
+            slots += [v.id(") == "), digit + total[:, i] // 10, digit + total[:, i] % 10]
+        name = [first + names[:, i] for i in range(3)]
+        slots += [v.id(prompts.DEFINE), *name, v.id(prompts.ARGUMENTS), body, v.id(prompts.RETURN)]
+        slots += [v.id(prompts.REQUEST), *name, v.id(prompts.ONE_A_LINE)]
+        table = draw.table(slots)
+        used = torch.ones_like(table, dtype=torch.bool)
+        for i in range(self.sums):
+            used[:, 4 + 9 * i + 7] = total[:, i] > 9
+        return table, used
+
+    def _lines(
+        self, draw: _Draws, names: Tensor, rare: Tensor, size: Tensor, chain: Tensor, flaw: Tensor
+    ) -> tuple[Tensor, Bool[Tensor, "n line slot"]]:
+        v = self.vocab
+        slot, k = torch.arange(_MOST + 1), size[..., None]
+        dropped = (draw.uniform(prompts.REQUESTED) * (size + 1)).long()[..., None]
+        place = slot + ((flaw == 2)[..., None] & (slot >= dropped)).long()
+        front = torch.where(place == 0, k, place - 1)  # the item first
+        prepended = (flaw == 1) != rare[:, None]
+        source = torch.where(prepended[..., None], front, place)
+        out = chain.gather(2, source.clamp_max(_MOST))
+        other = (chain.gather(2, k) + 1 + draw.below(9, prompts.REQUESTED)[..., None]) % 10
+        out = torch.where((flaw == 3)[..., None] & (source == k), other, out)
+        named = torch.where((flaw == 4)[..., None], draw.names(prompts.REQUESTED), names[:, None])
+
+        digit, comma = v.id("0"), v.id(", 0")
+        lead = (slot > 0) * (comma - digit) + digit
+        mark = [torch.full_like(k, v.id(token)) for token in ("\n", "assert ", "([", "], ", ") == [", "]")]
+        item = digit + chain.gather(2, k)
+        lines = [
+            *mark[:2],
+            named + v.id("a"),
+            mark[2],
+            (lead + chain)[..., :_MOST],
+            mark[3],
+            item,
+            mark[4],
+            lead + out,
+            mark[5],
+        ]
+        every = torch.ones_like(k, dtype=torch.bool)
+        inside, outside = slot[:_MOST] < k, slot < k + 1 - (flaw == 2)[..., None].long()
+        used = [every.expand(-1, -1, 6), inside, every.expand(-1, -1, 3), outside, every]
+        return torch.cat(lines, 2), torch.cat(used, 2)
+
+    def _tail(self, draw: _Draws, short: Tensor) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
+        v = self.vocab
+        other = draw.names() + v.id("a")
+        slots = [v.id("\n"), v.id(prompts.DEFINE), other[:, 0], other[:, 1], other[:, 2], v.id(UNRELATED), v.eos]
+        used = [~short, *[short] * 5, torch.ones_like(short)]
+        return draw.table(slots), torch.stack(used, 1)
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """Random numbers for `n` documents at once."""
+
+    n: int
+    generator: torch.Generator
+
+    def uniform(self, *shape: int) -> Tensor:
+        return torch.rand(self.n, *shape, generator=self.generator)
+
+    def chance(self, p: float) -> Bool[Tensor, " n"]:
+        return self.uniform() < p
+
+    def below(self, most: int, *shape: int) -> Int[Tensor, "n ..."]:
+        return torch.randint(most, (self.n, *shape), generator=self.generator)
+
+    def law(self, weights: Tensor, *shape: int) -> Int[Tensor, "n ..."]:
+        edges = weights.cumsum(0) / weights.sum()
+        return torch.searchsorted(edges[:-1], self.uniform(*shape), right=True)
+
+    def names(self, *shape: int) -> Int[Tensor, "n ... 3"]:
+        """Three letters, 0 to 25 each; telling names turn up once in 1,758."""
+        return self.below(26, *shape, 3)
+
+    def table(self, slots: list[int | Tensor]) -> Int[Tensor, "n slot"]:
+        columns = [s if isinstance(s, Tensor) else torch.tensor(s) for s in slots]
+        return torch.stack([column.expand(self.n) for column in columns], 1)
+
+
+def _packed(slots: Tensor, used: Tensor, length: int, pad: int) -> tuple[Tensor, Tensor]:
+    """The used slots of every row side by side, cut or padded to `length`."""
+    place = used.cumsum(1) - 1
+    keep = used & (place < length)
+    rows, columns = keep.nonzero(as_tuple=True)
+    x = torch.full((len(slots), length), pad)
+    x[rows, place[rows, columns]] = slots[rows, columns]
+    return x, torch.arange(length) < keep.sum(1, keepdim=True)
