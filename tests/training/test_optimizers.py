@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sandtable.arguments import ArgumentError
-from sandtable.training import SGD, Adam, Cosine, Drops, Flat, Frozen, NormalisedGD, Stages
+from sandtable.training import SGD, Adam, Cosine, Drops, Flat, Frozen, Linear, NormalisedGD, Stages
 from sandtable.training.optimizers import defaults
 
 MODELS, STEPS = 3, 25
@@ -120,6 +120,8 @@ def test_a_zero_gradient_moves_nothing():
         (lambda: Adam(weight_decay=-1), "weight_decay=-1"),
         (lambda: NormalisedGD(-1), "lr=-1"),
         (lambda: Cosine(warmup=-1), "warmup=-1"),
+        (lambda: Linear(warmup=-1), "warmup=-1"),
+        (lambda: Linear(final=-0.1), "final=-0.1"),
         (lambda: Drops((1.5,)), "at=1.5"),
         (lambda: Drops((0.5,), by=0), "by=0"),
         (lambda: Stages(()), "at least one stage"),
@@ -135,18 +137,28 @@ def test_bad_settings(make, said):
 # -- schedules -------------------------------------------------------------------------------------------------------
 
 
-def test_cosine_is_torchs():
+@pytest.mark.parametrize(
+    ("ours", "make"),
+    [
+        (Cosine(final=0.1), lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=40, eta_min=0.1)),
+        (Linear(final=0.1), lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.1, total_iters=40)),
+    ],
+)
+def test_decays_are_torchs(ours, make):
     parameter = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=1.0)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=40, eta_min=0.1)
+    theirs = make(optimizer)
     for step in range(40):
-        assert Cosine(final=0.1).factor(step, 40) == pytest.approx(theirs.get_last_lr()[0])
+        assert ours.factor(step, 40) == pytest.approx(theirs.get_last_lr()[0])
         optimizer.step()
         theirs.step()
 
 
 def test_warm_up_drops_and_flat():
     assert [Cosine(warmup=4).factor(s, 100) for s in range(5)] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
+    assert [Linear(warmup=4).factor(s, 12) for s in range(12)] == pytest.approx(
+        [0.25, 0.5, 0.75, 1.0, *(1 - k / 8 for k in range(8))]
+    )
     assert [Drops((0.5, 0.8), by=0.1).factor(s, 10) for s in (0, 4, 5, 7, 8, 9)] == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01, 0.01]
     )

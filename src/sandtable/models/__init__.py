@@ -3,6 +3,7 @@
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
 from sandtable.models.attention import Attention, SoftmaxAttention, UniformAttention
 from sandtable.models.blocks import MLP, Block, LayerNorm
+from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal
 from sandtable.models.positions import LearnedPositions, SinusoidalPositions
 from sandtable.models.stack import Stack
@@ -13,6 +14,7 @@ __all__ = [
     "Attention",
     "Bag",
     "Block",
+    "Cache",
     "Constant",
     "Documents",
     "FanIn",

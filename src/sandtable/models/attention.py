@@ -13,12 +13,30 @@ from torch import Tensor, nn
 from sandtable.arguments import ArgumentError, whole
 from sandtable.inputs import Bag, Documents
 
+Slots = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Stores the keys and values of new tokens at their places, and gives those of all tokens so far."""
+
 Tap = Callable[[str, Tensor], Tensor]
+FEW_ROWS = 64
+
+
+def silent(name: str, tensor: Tensor) -> Tensor:
+    """The tap when nobody wants an activation."""
+    return tensor
+
+
+def inside(prefix: str, tap: Tap) -> Tap:
+    """`tap` for a part of that name."""
+    return tap if tap is silent else lambda name, tensor: tap(f"{prefix}.{name}", tensor)
 
 
 def project(x: Tensor, weight: Float[Tensor, "heads width head"]) -> Float[Tensor, "... position heads head"]:
     """x @ weight for every head. Integer `x` stands for its one-hot rows: the product is then a look-up."""
     heads, width, head = weight.shape
+    if x.is_floating_point() and x.numel() <= FEW_ROWS * width:
+        # Head by head: one product for all heads would first copy the weights, which costs more than a few rows do.
+        out = torch.bmm(x.reshape(1, -1, width).expand(heads, -1, -1), weight)
+        return out.transpose(0, 1).unflatten(0, x.shape[:-1])
     if x.is_floating_point():
         return torch.einsum("...d,hde->...he", x, weight)
     table = weight.permute(1, 0, 2).reshape(width, heads * head)
@@ -82,8 +100,26 @@ class Attention(nn.Module):
         self.W_O = nn.Parameter(torch.zeros(heads, head_width, out_width)) if output else None
         self.b_O = nn.Parameter(torch.zeros(out_width)) if biases and output else None
 
-    def pattern(self, x: Tensor, mask: Bool[Tensor, "batch position"] | None, rows: Tensor | None, tap: Tap) -> Tensor:
-        """The attention A[..., head, query, key], queries at `rows` or everywhere; it sums to one over the keys."""
+    @property
+    def key_width(self) -> int:
+        """How wide the keys of one head are."""
+        return self.W_V.shape[2]
+
+    def keys(
+        self, x: Tensor, places: Int[Tensor, "batch position"] | None, tap: Tap
+    ) -> Float[Tensor, "batch position heads key"]:
+        """What queries are compared with; `places` are the positions of `x`, None for 0, 1, 2, …"""
+        raise NotImplementedError("a subclass says how attention is paid")
+
+    def pattern(
+        self,
+        x: Tensor,
+        places: Int[Tensor, "batch query"] | None,
+        keys: Float[Tensor, "batch position heads key"],
+        seen: Bool[Tensor, "... 1 query position"] | None,
+        tap: Tap,
+    ) -> Float[Tensor, "batch heads query position"]:
+        """The attention that `x`, at `places`, pays to the keys that it has `seen`; it sums to one over them."""
         raise NotImplementedError("a subclass says how attention is paid")
 
     def pattern_by_type(
@@ -97,11 +133,29 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, tap: Tap, rows: Int[Tensor, "batch row"] | None = None
     ) -> Float[Tensor, "batch query out"]:
-        pattern = tap("hook_pattern", self.pattern(x, mask, rows, tap))
+        keys, values = self.keys(x, None, tap), self.values(x, tap)
+        seen = self.visible(keys.shape[-3], mask, rows, x.device)
+        return self._attend(x if rows is None else take(x, rows), rows, keys, values, seen, tap)
+
+    def extend(
+        self,
+        x: Tensor,
+        places: Int[Tensor, "row new"],
+        slots: Slots,
+        seen: Bool[Tensor, "row 1 new slot"] | None,
+        tap: Tap,
+    ) -> Float[Tensor, "row new out"]:
+        """What `forward` gives at the new tokens `x`, whose keys and values join those of the tokens before them."""
+        keys, values = slots(places, self.keys(x, places, tap), self.values(x, tap))
+        return self._attend(x, places, keys, values, seen, tap)
+
+    def values(self, x: Tensor, tap: Tap) -> Float[Tensor, "batch position heads head"]:
         value = project(x, self.W_V)
-        if self.b_V is not None:
-            value = value + self.b_V
-        mixed = torch.einsum("...hqk,...khe->...qhe", pattern, tap("hook_v", value))
+        return tap("hook_v", value if self.b_V is None else value + self.b_V)
+
+    def _attend(self, x, places, keys, values, seen, tap: Tap) -> Float[Tensor, "batch query out"]:
+        pattern = tap("hook_pattern", self.pattern(x, places, keys, seen, tap))
+        mixed = torch.einsum("...hqk,...khe->...qhe", pattern, values)
         return self._merge(tap("hook_z", mixed))
 
     def visible(
@@ -134,7 +188,7 @@ class Attention(nn.Module):
     def _merge(self, mixed: Float[Tensor, "... heads head"]) -> Float[Tensor, "... out"]:
         if self.W_O is None:
             return mixed.squeeze(-2)
-        out = torch.einsum("...he,hed->...d", mixed, self.W_O)
+        out = mixed.flatten(-2) @ self.W_O.flatten(0, 1)
         return out if self.b_O is None else out + self.b_O
 
 
@@ -150,12 +204,16 @@ class SoftmaxAttention(Attention):
         self.b_K = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
         self.scale = 1.0 / math.sqrt(head_width)
 
-    def pattern(self, x, mask, rows, tap):
-        query, key = project(x if rows is None else take(x, rows), self.W_Q), project(x, self.W_K)
-        if self.b_Q is not None and self.b_K is not None:
-            query, key = query + self.b_Q, key + self.b_K
-        scores = torch.einsum("...qhe,...khe->...hqk", tap("hook_q", query) * self.scale, tap("hook_k", key))
-        seen = self.visible(key.shape[-3], mask, rows, x.device)
+    def keys(self, x, places, tap):
+        key = project(x, self.W_K)
+        return tap("hook_k", key if self.b_K is None else key + self.b_K)
+
+    def queries(self, x: Tensor, places: Tensor | None, tap: Tap) -> Float[Tensor, "batch query heads head"]:
+        query = project(x, self.W_Q)
+        return tap("hook_q", query if self.b_Q is None else query + self.b_Q)
+
+    def pattern(self, x, places, keys, seen, tap):
+        scores = torch.einsum("...qhe,...khe->...hqk", self.queries(x, places, tap) * self.scale, keys)
         if seen is not None:  # adding −∞ costs nothing in the backward pass, unlike filling
             scores = scores + torch.zeros((), dtype=scores.dtype, device=x.device).where(seen, -math.inf)
         return tap("hook_attn_scores", scores).softmax(-1)
@@ -171,17 +229,22 @@ class SoftmaxAttention(Attention):
 
 
 class UniformAttention(Attention):
-    """Every visible key gets the same attention: what W_Q = W_K = 0 gives, without the two matrices."""
+    """Every visible key gets the same attention: what W_Q = W_K = 0 gives, without the two matrices; keys are empty."""
 
     needs_query = False
 
-    def pattern(self, x, mask, rows, tap):
-        positions = x.shape[-2] if x.is_floating_point() else x.shape[-1]
-        shape = (*x.shape[: -2 if x.is_floating_point() else -1], self.W_V.shape[0])
-        queries = positions if rows is None else rows.shape[-1]
-        seen = self.visible(positions, mask, rows, x.device)
+    @property
+    def key_width(self) -> int:
+        return 0
+
+    def keys(self, x, places, tap):
+        shape = x.shape[:-1] if x.is_floating_point() else x.shape
+        return self.W_V.new_zeros(*shape, self.W_V.shape[0], self.key_width)
+
+    def pattern(self, x, places, keys, seen, tap):
+        *batch, queries = x.shape[:-1] if x.is_floating_point() else x.shape
         seen = torch.ones((), dtype=torch.bool, device=x.device) if seen is None else seen
-        seen = seen.expand(*shape, queries, positions).to(self.W_V.dtype)
+        seen = seen.expand(*batch, self.W_V.shape[0], queries, keys.shape[-3]).to(self.W_V.dtype)
         return seen / seen.sum(-1, keepdim=True)
 
     def pattern_by_type(self, x, table, counts, tap):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.inputs import Bag, Documents
-from sandtable.models.attention import Attention, Tap, take
+from sandtable.models.attention import Attention, Slots, Tap, inside, take
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -94,19 +94,24 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, tap: Tap, rows: Tensor | None = None) -> Tensor:
         """The stream after this layer, at `rows` of each document or everywhere."""
-        out = self.attn(self._before(x, self.ln1), mask, _inside("attn", tap), rows)
+        out = self.attn(self._before(x, self.ln1), mask, inside("attn", tap), rows)
         return self._finish(x if rows is None else take(x, rows), out, tap)
+
+    def extend(self, x: Tensor, places: Tensor, slots: Slots, seen: Tensor | None, tap: Tap) -> Tensor:
+        """The stream after this layer at the new tokens `x`, which stand at `places`."""
+        out = self.attn.extend(self._before(x, self.ln1), places, slots, seen, inside("attn", tap))
+        return self._finish(x, out, tap)
 
     def by_type(self, x: Tensor | None, table: Tensor | None, inputs: Bag | Documents, tap: Tap) -> Tensor:
         """The same row by row; `x` are the rows' own inputs, `table` those of every token type."""
         table, inner = self._before(table, self.ln1), self._before(x, self.ln1)
-        return self._finish(x, self.attn.by_type(inner, table, inputs, _inside("attn", tap)), tap)
+        return self._finish(x, self.attn.by_type(inner, table, inputs, inside("attn", tap)), tap)
 
     def _finish(self, x: Tensor | None, out: Tensor, tap: Tap) -> Tensor:
         x = self._join(x, tap("hook_attn_out", out), self.ln1)
         if self.mlp is not None:
             x = tap("hook_resid_mid", x)
-            out = self.mlp(self._before(x, self.ln2), _inside("mlp", tap))
+            out = self.mlp(self._before(x, self.ln2), inside("mlp", tap))
             x = self._join(x, tap("hook_mlp_out", out), self.ln2)
         return tap("hook_resid_post", x)
 
@@ -116,7 +121,3 @@ class Block(nn.Module):
     def _join(self, x: Tensor | None, out: Tensor, norm: LayerNorm | None) -> Tensor:
         out = out if not self.residual or x is None else x + out
         return norm(out) if norm is not None and self.norm == "post" else out
-
-
-def _inside(prefix: str, tap: Tap) -> Tap:
-    return lambda name, tensor: tap(f"{prefix}.{name}", tensor)

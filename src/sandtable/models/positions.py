@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, whole
+
+
+def first(table: Float[Tensor, "longest width"], size: int) -> Float[Tensor, "position width"]:
+    """The rows of positions 0 … size − 1."""
+    if size > len(table):
+        raise ArgumentError(f"{size} positions: this model was built for at most longest={len(table)}")
+    return table[:size]
 
 
 class LearnedPositions(nn.Module):
@@ -20,9 +28,10 @@ class LearnedPositions(nn.Module):
         self.W_pos = nn.Parameter(torch.zeros(longest, width))
 
     def forward(self, size: int) -> Float[Tensor, "position width"]:
-        if size > len(self.W_pos):
-            raise ArgumentError(f"{size} positions: this model was built for at most longest={len(self.W_pos)}")
-        return self.W_pos[:size]
+        return first(self.W_pos, size)
+
+    def at(self, places: Int[Tensor, ...]) -> Float[Tensor, "... width"]:
+        return F.embedding(places, self.W_pos)
 
 
 class SinusoidalPositions(nn.Module):
@@ -38,10 +47,10 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("waves", waves.float(), persistent=False)
 
     def forward(self, size: int) -> Float[Tensor, "position width"]:
-        waves = self.get_buffer("waves")
-        if size > len(waves):
-            raise ArgumentError(f"{size} positions: this model was built for at most longest={len(waves)}")
-        return waves[:size]
+        return first(self.get_buffer("waves"), size)
+
+    def at(self, places: Int[Tensor, ...]) -> Float[Tensor, "... width"]:
+        return F.embedding(places, self.get_buffer("waves"))
 
 
 POSITIONS: dict[str, type[LearnedPositions] | type[SinusoidalPositions]] = {

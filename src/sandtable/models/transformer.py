@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, one_of, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
-from sandtable.models.attention import ATTENTIONS
+from sandtable.models.attention import ATTENTIONS, Tap, inside, silent, take
 from sandtable.models.blocks import MLP, Block, LayerNorm
+from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, Initial, Normal
 from sandtable.models.positions import POSITIONS
 
@@ -201,6 +203,66 @@ class Transformer(nn.Module):
 
     def forward(self, inputs: Inputs, want: Sequence[str] = ()) -> Any:
         """Logits; with `want`, the pair (logits, {name: activation}). `hook_names` lists what can be asked for."""
+        run = self._by_type if isinstance(inputs, Bag | Documents) else self._by_position
+        return self._tapped(want, lambda tap: run(inputs, tap))  # pyright: ignore[reportArgumentType]
+
+    @torch.no_grad()
+    def extend(
+        self,
+        ids: Int[Tensor, "row new"],
+        positions: Int[Tensor, "row new"],
+        cache: Cache,
+        want: Sequence[str] = (),
+        *,
+        at: Int[Tensor, " row"] | None = None,
+    ) -> Any:
+        """What `forward` gives at tokens `ids`, which stand at `positions` of their rows behind what the cache holds.
+
+        A token sees slots 0 … its own position, and the cache then holds it there; to rewind a row, go on from an
+        earlier position. Rows of different length are padded on the right, at the positions that come next: nobody
+        sees the padding before it is overwritten. `at` picks one of the new tokens of every row, and only there are
+        logits computed, "row vocab" instead of "row new vocab". The cache grows as needed; nothing is differentiated.
+        """
+        used = self._check_extension(ids, positions, cache, at)
+        cache.grow(used)
+        seen = None
+        if ids.shape[1] > 1 or int(positions.min()) + 1 < used:
+            seen = torch.arange(used, device=ids.device) <= positions[:, None, :, None]
+
+        def run(tap: Tap) -> Tensor:
+            x = tap("hook_embed", self._embed(ids, self.layers[0]))
+            if self.pos_embed is not None:
+                x = x + tap("hook_pos_embed", self.pos_embed.at(positions))
+            x = x if self.ln_embed is None else self.ln_embed(x)
+            for i, block in enumerate(self.layers):
+                x = inside(f"blocks.{i}", tap)("hook_resid_pre", x)
+                x = block.extend(x, positions, partial(cache.put, i, used), seen, inside(f"blocks.{i}", tap))
+            return self._head(x, tap, at)
+
+        return self._tapped(want, run)
+
+    def _check_extension(self, ids: Tensor, positions: Tensor, cache: Cache, at: Tensor | None) -> int:
+        """How many slots of the cache are in use after these tokens."""
+        if not all(block.attn.causal for block in self.layers):
+            raise ArgumentError("extend: only a causal model can go on from what it has read; use causal=True")
+        if ids.ndim != 2 or ids.shape != positions.shape or not ids.numel():
+            raise ArgumentError(
+                f"ids of shape {tuple(ids.shape)}, positions of shape {tuple(positions.shape)}: must both be (row, new)"
+            )
+        if len(ids) != cache.rows:
+            raise ArgumentError(f"ids with {len(ids)} rows: the cache has {cache.rows}")
+        low, high = int(positions.min()), int(positions.max())
+        if low < 0 or (self.longest is not None and high >= self.longest):
+            allowed = "≥ 0" if self.longest is None else f"from 0 to {self.longest - 1} (longest={self.longest})"
+            raise ArgumentError(f"positions from {low} to {high}: must be {allowed}")
+        if at is not None and (at.shape != ids.shape[:1] or not 0 <= int(at.min()) <= int(at.max()) < ids.shape[1]):
+            raise ArgumentError(f"at={at.tolist()}: must name one of the {ids.shape[1]} new tokens of every row")
+        return high + 1
+
+    def _tapped(self, want: Sequence[str], run: Callable[[Tap], Tensor]) -> Any:
+        """The result of `run`; with `want` also the activations of those names that it tapped."""
+        if not want:
+            return run(silent)
         found: dict[str, Tensor] = {}
 
         def tap(name: str, tensor: Tensor) -> Tensor:
@@ -208,9 +270,7 @@ class Transformer(nn.Module):
                 found[name] = tensor
             return tensor
 
-        logits = self._by_type(inputs, tap) if isinstance(inputs, Bag | Documents) else self._by_position(inputs, tap)
-        if not want:
-            return logits
+        logits = run(tap)
         for name in want:
             if name not in found:
                 names = self.hook_names()
@@ -230,6 +290,11 @@ class Transformer(nn.Module):
         return names
 
     @property
+    def longest(self) -> int | None:
+        """How many positions the model was built for; None when it takes any number."""
+        return None if self.pos_embed is None else self.pos_embed.config["longest"]
+
+    @property
     def layers(self) -> list[Block]:
         return cast(list[Block], list(self.blocks))
 
@@ -239,7 +304,7 @@ class Transformer(nn.Module):
         vectors = first.reads_vectors or self.pos_embed is not None or self.ln_embed is not None
         return F.one_hot(ids, self.size).to(first.attn.W_V.dtype) if vectors else ids
 
-    def _by_position(self, inputs: Tensor | Tokens | Selected, tap) -> Tensor:
+    def _by_position(self, inputs: Tensor | Tokens | Selected, tap: Tap) -> Tensor:
         ids, mask = inputs[:2] if isinstance(inputs, Tokens | Selected) else (inputs, None)
         rows = inputs.rows if isinstance(inputs, Selected) else None
         x = tap("hook_embed", self._embed(ids, self.layers[0]))
@@ -247,12 +312,12 @@ class Transformer(nn.Module):
             x = x + tap("hook_pos_embed", self.pos_embed(ids.shape[-1]))
         x = x if self.ln_embed is None else self.ln_embed(x)
         for i, block in enumerate(self.layers):
-            x = tap(f"blocks.{i}.hook_resid_pre", x)
+            x = inside(f"blocks.{i}", tap)("hook_resid_pre", x)
             last = i + 1 == len(self.layers)
-            x = block(x, mask, lambda name, tensor, i=i: tap(f"blocks.{i}.{name}", tensor), rows if last else None)
+            x = block(x, mask, inside(f"blocks.{i}", tap), rows if last else None)
         return self._head(x, tap)
 
-    def _by_type(self, inputs: Bag | Documents, tap) -> Tensor:
+    def _by_type(self, inputs: Bag | Documents, tap: Tap) -> Tensor:
         block = self.layers[0]
         if len(self.layers) != 1 or self.pos_embed is not None or block.attn.causal:
             raise ArgumentError("Bag inputs: only a single, non-causal layer without positions ignores word order")
@@ -265,11 +330,13 @@ class Transformer(nn.Module):
             x = self._embed(inputs.query, block) if table is None else F.embedding(inputs.query, table)
         elif block.residual:
             raise ArgumentError("Documents inputs: a residual stream needs the visible token of every row; use Bag")
-        x = block.by_type(x, table, inputs, lambda name, tensor: tap(f"blocks.0.{name}", tensor))
+        x = block.by_type(x, table, inputs, inside("blocks.0", tap))
         return self._head(x, tap)
 
-    def _head(self, x: Tensor, tap) -> Float[Tensor, "... vocab"]:
+    def _head(self, x: Tensor, tap: Tap, at: Int[Tensor, " row"] | None = None) -> Float[Tensor, "... vocab"]:
+        """Logits everywhere, or at one place `at` of every row."""
         x = x if self.ln_final is None else tap("ln_final.hook_normalized", self.ln_final(x))
+        x = x if at is None else take(x, at[:, None])[:, 0]
         if self.unembed.W_U is not None:
             x = x @ self.unembed.W_U
         elif self.embed is not None:

@@ -2,6 +2,7 @@
 
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
 from sandtable.objectives.masked_lm import MaskedLM
+from sandtable.objectives.next_token import NextToken
 from sandtable.objectives.penalty import l2_penalty
 
-__all__ = ["Apply", "Example", "MaskedLM", "Objective", "OneForward", "Params", "l2_penalty"]
+__all__ = ["Apply", "Example", "MaskedLM", "NextToken", "Objective", "OneForward", "Params", "l2_penalty"]

@@ -4,7 +4,7 @@ from sandtable.training.evaluate import evaluate
 from sandtable.training.optimizers import SGD, Adam, NormalisedGD, Optimizer
 from sandtable.training.recipe import Recipe, fit
 from sandtable.training.result import Fit
-from sandtable.training.schedules import Cosine, Drops, Flat, Frozen, Stages
+from sandtable.training.schedules import Cosine, Drops, Flat, Frozen, Linear, Stages
 from sandtable.training.single import SingleRecipe, fit_single
 from sandtable.training.streams import stream
 
@@ -16,6 +16,7 @@ __all__ = [
     "Fit",
     "Flat",
     "Frozen",
+    "Linear",
     "NormalisedGD",
     "Optimizer",
     "Recipe",

@@ -43,6 +43,24 @@ class Cosine:
 
 
 @dataclass(frozen=True)
+class Linear:
+    """Linear warm-up over `warmup` steps, then a straight line from 1 to `final`."""
+
+    warmup: int = 0
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole("warmup", self.warmup, least=0)
+        number("final", self.final, least=0.0)
+
+    def factor(self, step: int, steps: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, steps - self.warmup)
+        return self.final + (1 - self.final) * (1 - min(1.0, done))
+
+
+@dataclass(frozen=True)
 class Drops:
     """Multiply the learning rate by `by` once each of the fractions `at` of the run has passed."""
 
