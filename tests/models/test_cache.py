@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from test_transformer import as_gpt2, drawn, rng, same
+from test_transformer import as_gpt2, as_llama, drawn, rng, same
 
 from sandtable.arguments import ArgumentError
 from sandtable.models import Block, Cache, SoftmaxAttention, Transformer, UniformAttention
@@ -47,6 +47,7 @@ def walk(model, whole, *, steps=30, most=20, seed=0):
     [
         dict(),
         dict(attention="uniform"),
+        dict(norm_kind="rms", mlp_kind="gated", positions="rotary", biases=False),
         dict(positions=None, longest=None, norm="post", mlp=None),
         dict(positions="sinusoidal", embedding_norm=True, tied=False, head_bias=True),
         dict(
@@ -54,7 +55,7 @@ def walk(model, whole, *, steps=30, most=20, seed=0):
         ),
         dict(embedding="one-hot", width=None, heads=1, output=False, biases=False, mlp=None, attention="uniform"),
     ],
-    ids=["plain", "uniform", "no-positions", "sinusoidal", "one-hot", "theory"],
+    ids=["plain", "uniform", "llama", "no-positions", "sinusoidal", "one-hot", "theory"],
 )
 def test_rows_that_go_on_and_rewind_are_as_if_read_whole(options):
     model = small(**options)
@@ -62,11 +63,11 @@ def test_rows_that_go_on_and_rewind_are_as_if_read_whole(options):
         same(ours, whole, 1e-12 * max(1.0, float(whole.abs().max())))
 
 
-def test_gpt2_token_by_token_and_rewound():
-    theirs, ours = as_gpt2()
-    with torch.no_grad():
-        for logits, whole in walk(ours, lambda ids: theirs(ids).logits, most=9):
-            same(logits, whole, 1e-10)
+@pytest.mark.parametrize(("load", "most", "atol"), [(as_gpt2, 9, 1e-10), (as_llama, 24, 1e-5)])
+def test_hugging_face_token_by_token_and_rewound(load, most, atol):
+    theirs, ours = load()
+    for logits, whole in walk(ours, lambda ids: theirs(ids).logits, most=most):
+        same(logits, whole, atol)
 
 
 def test_many_tokens_at_once_and_every_activation():

@@ -43,6 +43,32 @@ def test_initialisation_depends_only_on_the_generator():
             assert 0.005 < float(parameter.detach().std()) < 0.05
 
 
+LLAMA = dict(
+    layers=2, heads=2, width=8, causal=True, norm="pre", norm_kind="rms", mlp=6, mlp_kind="gated", activation="silu",
+    positions="rotary", longest=9, tied=False,
+)  # fmt: skip
+
+
+def test_a_llama_starts_and_is_replaced_like_any_other():
+    model = Transformer(6, biases=True, embedding_norm=True, **LLAMA).initialise(rng(5))
+    for name, parameter in model.named_parameters():
+        if ".b" in name:
+            assert (parameter == 0).all()
+        elif name.endswith(".w"):
+            assert (parameter == 1).all()
+        else:
+            assert 0.005 < float(parameter.detach().std()) < 0.05
+    names = set(model.matching("*"))
+    assert {"blocks.1.mlp.W_gate", "blocks.1.mlp.b_gate", "blocks.0.ln1.w", "ln_embed.w", "ln_final.w"} <= names
+    assert not any(name.endswith("ln1.b") or "rotary" in name for name in names)
+    assert {"blocks.0.attn.hook_rot_q", "blocks.1.mlp.hook_pre_linear"} <= set(model.hook_names())
+    changed = model.replace(longest=20, norm_kind="layer", mlp_kind="plain")
+    assert changed.longest == 20
+    assert "blocks.0.ln1.b" in changed.matching("*")
+    assert not any("gate" in name for name in changed.matching("*"))
+    assert model.describe()["config"]["positions"] == "rotary"
+
+
 def test_the_scale_multiplies_what_is_random():
     make = dict(width=8, heads=2, mlp=10, biases=True, norm="pre", initial={"*.W_V": FanIn(), "*.W_O": Identity(2.0)})
     one = Transformer(6, **make).initialise(rng(5))
@@ -154,13 +180,19 @@ def test_unknown_names(call, said):
         (dict(head_width=-1), "head_width=-1"),
         (dict(mlp=0), "hidden=0"),
         (dict(mlp=4, activation="rely"), "did you mean 'relu'"),
+        (dict(mlp=4, mlp_kind="gate"), "did you mean 'gated'"),
         (dict(norm="prae"), "did you mean 'pre'"),
+        (dict(norm_kind="rmsnorm"), "did you mean 'rms'"),
         (dict(attention="softmx"), "did you mean 'softmax'"),
         (dict(embedding="onehot", width=None), "did you mean 'one-hot'"),
         (dict(embedding="one-hot"), "as wide as the vocabulary"),
         (dict(positions="learned"), "longest=None"),
         (dict(positions="learnt", longest=4), "did you mean 'learned'"),
         (dict(positions="learned", longest=0), "longest=0"),
+        (dict(positions="rotary"), "longest=None"),
+        (dict(positions="rotary", longest=4, attention="uniform"), "needs softmax attention"),
+        (dict(positions="rotary", longest=4, heads=8), "must be even"),
+        (dict(positions="rotary", longest=4, blocks=[]), "RotaryAttention"),
         (dict(output=False, heads=2), "output=False"),
         (dict(blocks=[]), "at least one block"),
         (dict(initial={"*.W_X": Normal()}), r"\*\.W_X"),
@@ -172,7 +204,7 @@ def test_bad_settings(options, said):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
+@pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rotary"])
 def test_too_many_positions(positions):
     with pytest.raises(ArgumentError, match="longest=4"):
         Transformer(6, width=8, positions=positions, longest=4)(torch.zeros(1, 5, dtype=torch.long))

@@ -1,5 +1,6 @@
 """A stack of models against each of its models."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -15,8 +16,12 @@ def same(a, b, atol=1e-12):
     torch.testing.assert_close(a, b, atol=atol, rtol=0)
 
 
-def test_a_stack_runs_every_model():
-    make = dict(initial={"*": Normal(0.5)}, width=8, heads=2, layers=2, mlp=6, norm="pre", biases=True)
+LLAMA = dict(causal=True, norm_kind="rms", mlp_kind="gated", activation="silu", positions="rotary", longest=5)
+
+
+@pytest.mark.parametrize("options", [{}, LLAMA], ids=["plain", "llama"])
+def test_a_stack_runs_every_model(options):
+    make = dict(initial={"*": Normal(0.5)}, width=8, heads=2, layers=2, mlp=6, norm="pre", biases=True, **options)
     modules = [Transformer(6, **make).initialise(rng(seed)).double() for seed in range(3)]
     stack = Stack.of(*modules)
     ids = torch.randint(6, (2, 5), generator=rng())

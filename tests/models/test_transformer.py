@@ -12,6 +12,7 @@ from sandtable.models import (
     Bag,
     Documents,
     Normal,
+    Rotary,
     Selected,
     SinusoidalPositions,
     SoftmaxAttention,
@@ -120,6 +121,81 @@ def test_gpt2_gradients():
     same(
         ours.blocks[0].attn.W_K.grad, heads_of(theirs.transformer.h[0].attn.c_attn.weight.grad.chunk(3, 1)[1], 3), 1e-9
     )
+
+
+def as_llama():
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=13, hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=24, initializer_range=0.4, rms_norm_eps=1e-6, attn_implementation="eager",
+    )  # fmt: skip
+    theirs = transformers.LlamaForCausalLM(config).double().eval()
+    ours = Transformer(
+        13, layers=2, heads=2, width=16, causal=True, norm="pre", norm_kind="rms", mlp=20, mlp_kind="gated",
+        activation="silu", positions="rotary", longest=24, tied=False, eps=1e-6,
+    ).double()  # fmt: skip
+    source = theirs.model
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, dtype=torch.float64))
+        pairs = {
+            "embed.W_E": source.embed_tokens.weight,
+            "ln_final.w": source.norm.weight,
+            "unembed.W_U": theirs.lm_head.weight.T,
+        }
+        for i, layer in enumerate(source.layers):
+            at, attn, mlp = f"blocks.{i}", layer.self_attn, layer.mlp
+            for part, linear in zip("QKV", (attn.q_proj, attn.k_proj, attn.v_proj), strict=True):
+                pairs |= {f"{at}.attn.W_{part}": heads_of(linear.weight.T, 2)}
+            pairs |= {f"{at}.attn.W_O": attn.o_proj.weight.T.unflatten(0, (2, 8))}
+            pairs |= {f"{at}.ln1.w": layer.input_layernorm.weight, f"{at}.ln2.w": layer.post_attention_layernorm.weight}
+            pairs |= {f"{at}.mlp.W_gate": mlp.gate_proj.weight.T, f"{at}.mlp.W_in": mlp.up_proj.weight.T}
+            pairs |= {f"{at}.mlp.W_out": mlp.down_proj.weight.T}
+        assert set(pairs) == set(ours.matching("*"))
+        for name, value in pairs.items():
+            ours.set(name, value)
+    return theirs, ours
+
+
+def test_llama_logits_hidden_states_and_attention():
+    theirs, ours = as_llama()
+    ids = torch.randint(13, (4, 24), generator=rng(1))
+    with torch.no_grad():
+        want = theirs(ids, output_hidden_states=True, output_attentions=True)
+        logits, found = ours(
+            ids, want=("blocks.0.hook_resid_post", "blocks.1.attn.hook_pattern", "ln_final.hook_normalized")
+        )
+    assert float(want.logits.std()) > 0.5
+    # Their angles and norms are in float32 whatever the weights.
+    same(logits, want.logits, 1e-5)
+    same(found["blocks.0.hook_resid_post"], want.hidden_states[1], 1e-5)
+    same(found["ln_final.hook_normalized"], want.hidden_states[2], 1e-5)
+    same(found["blocks.1.attn.hook_pattern"], want.attentions[1], 1e-5)
+
+
+def test_llama_at_selected_rows_and_with_padding():
+    theirs, ours = as_llama()
+    ids, mask = torch.randint(13, (2, 9), generator=rng(2)), torch.arange(9) < torch.tensor([[9], [5]])
+    rows = torch.tensor([[8, 0, 4], [4, 1, 3]])
+    with torch.no_grad():
+        want = theirs(ids, attention_mask=mask.long()).logits
+        same(ours(Selected(ids, mask, rows)), want.gather(1, rows[..., None].expand(2, 3, 13)), 1e-5)
+
+
+def test_rotary_products_depend_on_the_distance_alone():
+    turn = Rotary(6, longest=50).double()
+    q, k = torch.randn(2, 1, 1, 6, dtype=torch.float64, generator=rng())
+    products = {}
+    for i, j in itertools.product((0, 3, 17, 30), (0, 3, 17, 30)):
+        product = float((turn(q, torch.tensor([i])) * turn(k, torch.tensor([j]))).sum())
+        assert products.setdefault(i - j, product) == pytest.approx(product, abs=1e-5)
+    assert len({round(p, 4) for p in products.values()}) == len(products)
+    everywhere = turn(q.expand(50, 1, 6), None)
+    for k in range(3):  # pairs as complex numbers, turned by i / 10000^(2k/6)
+        pair = torch.complex(everywhere[:, 0, k], everywhere[:, 0, k + 3])
+        angle = torch.arange(50).double() * 10000 ** (-2 * k / 6)
+        same(pair, torch.complex(q[0, 0, k], q[0, 0, k + 3]) * torch.polar(torch.ones(50).double(), angle), 1e-5)
 
 
 def test_bert_hidden_states_with_padding():
@@ -254,6 +330,8 @@ def test_bags_need_one_orderless_layer():
     for options in (dict(layers=2), dict(causal=True), dict(positions="learned", longest=4)):
         with pytest.raises(ArgumentError, match="single, non-causal layer without positions"):
             Transformer(5, embedding="one-hot", **options)(bag)
+    with pytest.raises(ArgumentError, match="rotary"):
+        Transformer(5, width=4, positions="rotary", longest=4)(bag)
 
 
 def test_one_hot_is_a_learned_identity():

@@ -105,7 +105,10 @@ def test_training_learns_a_cycle(padded):
 
 
 def test_stacked_training_is_training_one_by_one():
-    net = Transformer(5, width=8, heads=2, causal=True, positions="learned", longest=8)
+    net = Transformer(
+        5, width=8, heads=2, causal=True, mlp=6, mlp_kind="gated", norm="pre", norm_kind="rms", positions="rotary",
+        longest=8,
+    )  # fmt: skip
     options = dict(steps=5, seeds=2, batch_size=4, dtype="float64", chunk=2)
     stacked = fit(net, Cycle(padded=True), NextToken((1,)), **options)
     single = fit(net, Cycle(padded=True), NextToken((1,)), stacked=False, **options)

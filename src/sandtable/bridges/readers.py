@@ -159,7 +159,7 @@ class TransformerReader(Reader):
 
     @property
     def longest(self) -> int | None:
-        return self.model.config["longest"] if self.model.pos_embed is not None else None
+        return self.model.longest
 
     @property
     def causal(self) -> bool:

@@ -1,11 +1,11 @@
 """Small networks built from nameable, freezable parts."""
 
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
-from sandtable.models.attention import Attention, SoftmaxAttention, UniformAttention
-from sandtable.models.blocks import MLP, Block, LayerNorm
+from sandtable.models.attention import Attention, RotaryAttention, SoftmaxAttention, UniformAttention
+from sandtable.models.blocks import MLP, Block, GatedMLP, LayerNorm, RMSNorm
 from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal
-from sandtable.models.positions import LearnedPositions, SinusoidalPositions
+from sandtable.models.positions import LearnedPositions, Rotary, SinusoidalPositions
 from sandtable.models.stack import Stack
 from sandtable.models.transformer import Transformer, match_names
 
@@ -18,12 +18,16 @@ __all__ = [
     "Constant",
     "Documents",
     "FanIn",
+    "GatedMLP",
     "Identity",
     "Initial",
     "Inputs",
     "LayerNorm",
     "LearnedPositions",
     "Normal",
+    "RMSNorm",
+    "Rotary",
+    "RotaryAttention",
     "Selected",
     "SinusoidalPositions",
     "SoftmaxAttention",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, whole
 from sandtable.inputs import Bag, Documents
+from sandtable.models.positions import Rotary
 
 Slots = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 """Stores the keys and values of new tokens at their places, and gives those of all tokens so far."""
@@ -226,6 +227,24 @@ class SoftmaxAttention(Attention):
             query, key = query + self.b_Q, key + self.b_K[:, None]
         scores = torch.einsum("rhe,hve->rhv", tap("hook_q", query) * self.scale, tap("hook_k", key))
         return tap("hook_attn_scores", scores + counts.log()[:, None, :]).softmax(-1)
+
+
+class RotaryAttention(SoftmaxAttention):
+    """Softmax attention whose queries and keys turn with their positions, up to `longest` of them."""
+
+    def __init__(self, width: int, *, longest: int, base: float = 10000.0, **options) -> None:
+        super().__init__(width, **options)
+        self.config |= dict(longest=longest, base=base)
+        self.rotary = Rotary(self.W_Q.shape[2], longest=longest, base=base)
+
+    def keys(self, x, places, tap):
+        return tap("hook_rot_k", self.rotary(super().keys(x, places, tap), places))
+
+    def queries(self, x, places, tap):
+        return tap("hook_rot_q", self.rotary(super().queries(x, places, tap), places))
+
+    def pattern_by_type(self, x, table, counts, tap):
+        raise ArgumentError("Bag inputs: counts have no positions that rotary attention could turn to")
 
 
 class UniformAttention(Attention):

@@ -1,4 +1,4 @@
-"""The parts of a Transformer besides attention: MLP, layer norm, and the block that joins them."""
+"""The parts of a Transformer besides attention: MLPs, norms, and the block that joins them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
     "tanh": torch.tanh,
 }
 
@@ -41,6 +42,22 @@ class MLP(nn.Module):
         return out if self.b_out is None else out + self.b_out
 
 
+class GatedMLP(MLP):
+    """(act(x W_gate + b_gate) ⊙ (x W_in + b_in)) W_out + b_out: SwiGLU of Shazeer (2020) when act is SiLU."""
+
+    def __init__(self, width: int, hidden: int, *, activation: str = "silu", biases: bool = True) -> None:
+        super().__init__(width, hidden, activation=activation, biases=biases)
+        self.W_gate = nn.Parameter(torch.zeros(width, hidden))
+        self.b_gate = nn.Parameter(torch.zeros(hidden)) if biases else None
+
+    def forward(self, x: Tensor, tap: Tap) -> Tensor:
+        gate, hidden = x @ self.W_gate, x @ self.W_in
+        gate = tap("hook_pre", gate if self.b_gate is None else gate + self.b_gate)
+        hidden = tap("hook_pre_linear", hidden if self.b_in is None else hidden + self.b_in)
+        out = tap("hook_post", self.activation(gate) * hidden) @ self.W_out
+        return out if self.b_out is None else out + self.b_out
+
+
 class LayerNorm(nn.Module):
     """(x − mean) / √(var + eps) · w + b over the last dimension."""
 
@@ -55,10 +72,28 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
 
 
+class RMSNorm(nn.Module):
+    """x / √(mean x² + eps) · w over the last dimension (Zhang & Sennrich 2019)."""
+
+    def __init__(self, width: int, *, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.config = dict(width=width, eps=eps)
+        self.eps = eps
+        self.w = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], self.w, self.eps)
+
+
+NORMS: dict[str, type[LayerNorm] | type[RMSNorm]] = {"layer": LayerNorm, "rms": RMSNorm}
+MLPS: dict[str, type[MLP]] = {"plain": MLP, "gated": GatedMLP}
+
+
 class Block(nn.Module):
     """One layer: attention, then an optional MLP, each with its own norm placement and residual.
 
-    `norm` is None, "pre" (x + f(norm(x))) or "post" (norm(x + f(x))); `residual=False` drops the x +.
+    `norm` is None, "pre" (x + f(norm(x))) or "post" (norm(x + f(x))), `norm_kind` "layer" or "rms"; `residual=False`
+    drops the x +.
     """
 
     def __init__(
@@ -67,13 +102,15 @@ class Block(nn.Module):
         *,
         mlp: MLP | None = None,
         norm: str | None = None,
+        norm_kind: str = "layer",
         residual: bool = True,
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
         if norm is not None:
             one_of("norm", norm, ("pre", "post"))
-        self.config = dict(norm=norm, residual=residual, eps=eps)
+        kind = NORMS[one_of("norm_kind", norm_kind, NORMS)]
+        self.config = dict(norm=norm, norm_kind=norm_kind, residual=residual, eps=eps)
         self.norm, self.residual = norm, residual
         self.attn = attn
         self.mlp = mlp
@@ -84,8 +121,8 @@ class Block(nn.Module):
             )
         if mlp is not None and mlp.config["width"] != out:
             raise ArgumentError(f"mlp of width {mlp.config['width']}: the attention before it writes width {out}")
-        self.ln1 = None if norm is None else LayerNorm(width if norm == "pre" else out, eps=eps)
-        self.ln2 = None if norm is None or mlp is None else LayerNorm(out, eps=eps)
+        self.ln1 = None if norm is None else kind(width if norm == "pre" else out, eps=eps)
+        self.ln2 = None if norm is None or mlp is None else kind(out, eps=eps)
 
     @property
     def reads_vectors(self) -> bool:
@@ -115,9 +152,9 @@ class Block(nn.Module):
             x = self._join(x, tap("hook_mlp_out", out), self.ln2)
         return tap("hook_resid_post", x)
 
-    def _before(self, x: Any, norm: LayerNorm | None) -> Any:
+    def _before(self, x: Any, norm: nn.Module | None) -> Any:
         return norm(x) if norm is not None and self.norm == "pre" and x is not None else x
 
-    def _join(self, x: Tensor | None, out: Tensor, norm: LayerNorm | None) -> Tensor:
+    def _join(self, x: Tensor | None, out: Tensor, norm: nn.Module | None) -> Tensor:
         out = out if not self.residual or x is None else x + out
         return norm(out) if norm is not None and self.norm == "post" else out

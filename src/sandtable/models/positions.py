@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, number, whole
 
 
 def first(table: Float[Tensor, "longest width"], size: int) -> Float[Tensor, "position width"]:
@@ -51,6 +51,33 @@ class SinusoidalPositions(nn.Module):
 
     def at(self, places: Int[Tensor, ...]) -> Float[Tensor, "... width"]:
         return F.embedding(places, self.get_buffer("waves"))
+
+
+class Rotary(nn.Module):
+    """Rotary positions (Su et al. 2021): at position i, the pair (x_k, x_{k + e/2}) turns by the angle i / base^(2k/e).
+
+    Queries and keys turned so have products that depend on positions through their difference alone.
+    """
+
+    def __init__(self, width: int, *, longest: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if whole("head_width", width) % 2:
+            raise ArgumentError(f"head_width={width}: rotary positions turn pairs, so it must be even")
+        self.config = dict(width=width, longest=whole("longest", longest), base=number("base", base, above=0.0))
+        speed = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+        angle = torch.arange(longest, dtype=torch.float64)[:, None] * speed
+        cos, sin = angle.cos(), angle.sin()
+        waves = torch.stack([torch.cat([cos, cos], 1), torch.cat([-sin, sin], 1)], 1)
+        self.register_buffer("waves", waves.float(), persistent=False)
+
+    def forward(
+        self, x: Float[Tensor, "... position heads head"], places: Int[Tensor, "... position"] | None
+    ) -> Float[Tensor, "... position heads head"]:
+        """`x` turned to its places, or to positions 0, 1, 2, …"""
+        table = self.get_buffer("waves")
+        waves = first(table, x.shape[-3]) if places is None else table[places]
+        cos, sin = waves.unbind(-2)
+        return x * cos[..., None, :] + x.roll(x.shape[-1] // 2, -1) * sin[..., None, :]
 
 
 POSITIONS: dict[str, type[LearnedPositions] | type[SinusoidalPositions]] = {

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, one_of, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
-from sandtable.models.attention import ATTENTIONS, Tap, inside, silent, take
-from sandtable.models.blocks import MLP, Block, LayerNorm
+from sandtable.models.attention import ATTENTIONS, Attention, RotaryAttention, Tap, inside, silent, take
+from sandtable.models.blocks import MLPS, NORMS, Block
 from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, Initial, Normal
 from sandtable.models.positions import POSITIONS
@@ -46,8 +46,9 @@ class Transformer(nn.Module):
     - `embedding`: "learned" (width `width`) or "one-hot" (W_E = I, width = vocabulary; nothing to train);
     - `tied`: the head is W_Eᵀ — for one-hot embeddings the identity — else a matrix W_U of its own;
     - `attention`: "softmax" or "uniform" (every visible key alike); `output=False` leaves out W_O;
-    - `mlp`: hidden width, or None; `norm`: None, "pre" or "post"; `residual`, `biases`, `head_bias`: on or off;
-    - `positions`: None, "learned" or "sinusoidal", up to `longest`; `embedding_norm`: a layer norm after the embedding;
+    - `mlp`: hidden width, or None, `mlp_kind`: "plain" or "gated"; `residual`, `biases`, `head_bias`: on or off;
+    - `norm`: None, "pre" or "post", `norm_kind`: "layer" or "rms"; `embedding_norm`: another one after the embedding;
+    - `positions`: None, "learned", "sinusoidal" or "rotary" (queries and keys turn), up to `longest`;
     - `initial`: pattern → how matching parameters start; the first match wins, then `DEFAULT_INITIAL`, where "*" stands
       for everything but biases and norms;
     - `blocks`: a list of your own `Block`s instead of `layers` equal ones.
@@ -69,8 +70,10 @@ class Transformer(nn.Module):
         output: bool = True,
         causal: bool = False,
         mlp: int | None = None,
+        mlp_kind: str = "plain",
         activation: str = "gelu",
         norm: str | None = None,
+        norm_kind: str = "layer",
         residual: bool = True,
         biases: bool = False,
         head_bias: bool = False,
@@ -96,25 +99,35 @@ class Transformer(nn.Module):
         self.config: dict[str, Any] = dict(
             vocab=size, layers=layers, heads=heads, width=None if embedding == "one-hot" else width,
             head_width=head_width, embedding=embedding, tied=tied, attention=attention, output=output, causal=causal,
-            mlp=mlp, activation=activation, norm=norm, residual=residual, biases=biases, head_bias=head_bias,
-            positions=positions, longest=longest, embedding_norm=embedding_norm, final_norm=final_norm, eps=eps,
-            initial=dict(initial or {}),
+            mlp=mlp, mlp_kind=mlp_kind, activation=activation, norm=norm, norm_kind=norm_kind, residual=residual,
+            biases=biases, head_bias=head_bias, positions=positions, longest=longest, embedding_norm=embedding_norm,
+            final_norm=final_norm, eps=eps, initial=dict(initial or {}),
         )  # fmt: skip
         self.size, self.width = size, width
         self.embed = Embedding(size, width) if embedding == "learned" else None
         self.pos_embed = None
+        attend: Callable[..., Attention] = ATTENTIONS[one_of("attention", attention, ATTENTIONS)]
         if positions is not None:
             if longest is None:
                 raise ArgumentError(f"longest=None: positions={positions!r} needs the longest length")
-            self.pos_embed = POSITIONS[one_of("positions", positions, POSITIONS)](width, longest=longest)
-        self.ln_embed = LayerNorm(width, eps=eps) if embedding_norm else None
+            if one_of("positions", positions, (*POSITIONS, "rotary")) != "rotary":
+                self.pos_embed = POSITIONS[positions](width, longest=longest)
+            elif blocks is not None:
+                raise ArgumentError("positions='rotary' with blocks of your own: give them a RotaryAttention instead")
+            elif attention != "softmax":
+                raise ArgumentError(f"positions='rotary' with attention={attention!r}: needs softmax attention")
+            else:
+                attend = partial(RotaryAttention, longest=longest)
+        make_norm = NORMS[one_of("norm_kind", norm_kind, NORMS)]
+        self.ln_embed = make_norm(width, eps=eps) if embedding_norm else None
         if blocks is None:
-            kind = ATTENTIONS[one_of("attention", attention, ATTENTIONS)]
+            make_mlp = MLPS[one_of("mlp_kind", mlp_kind, MLPS)]
             blocks = [
                 Block(
-                    kind(width, heads=heads, head_width=head_width, causal=causal, biases=biases, output=output),
-                    mlp=None if mlp is None else MLP(width, mlp, activation=activation, biases=biases),
+                    attend(width, heads=heads, head_width=head_width, causal=causal, biases=biases, output=output),
+                    mlp=None if mlp is None else make_mlp(width, mlp, activation=activation, biases=biases),
                     norm=norm,
+                    norm_kind=norm_kind,
                     residual=residual,
                     eps=eps,
                 )
@@ -130,7 +143,7 @@ class Transformer(nn.Module):
         if tied and out != width:
             raise ArgumentError(f"tied=True: the last block is {out} wide, the embedding {width}; use tied=False")
         final_norm = norm == "pre" if final_norm is None else final_norm
-        self.ln_final = LayerNorm(out, eps=eps) if final_norm else None
+        self.ln_final = make_norm(out, eps=eps) if final_norm else None
         self.unembed = Unembedding(size, out, tied=tied, bias=head_bias)
         self._set: dict[str, Tensor] = {}
         for name in self.config["initial"]:
@@ -292,7 +305,8 @@ class Transformer(nn.Module):
     @property
     def longest(self) -> int | None:
         """How many positions the model was built for; None when it takes any number."""
-        return None if self.pos_embed is None else self.pos_embed.config["longest"]
+        parts = [*([] if self.pos_embed is None else [self.pos_embed]), *(block.attn for block in self.layers)]
+        return min((part.config["longest"] for part in parts if "longest" in part.config), default=None)
 
     @property
     def layers(self) -> list[Block]:
