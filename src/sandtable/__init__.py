@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_ROOMS = ("worlds", "models", "objectives", "training", "theory", "probes", "bridges", "lab", "claims")
+_ROOMS = ("worlds", "models", "objectives", "training", "theory", "probes", "decoding", "bridges", "lab", "claims")
 
 if TYPE_CHECKING:
-    from sandtable import bridges, claims, lab, models, objectives, probes, theory, training, worlds
+    from sandtable import bridges, claims, decoding, lab, models, objectives, probes, theory, training, worlds
     from sandtable.training import Recipe, evaluate, fit
 
 __all__ = [
     "Recipe",
     "bridges",
     "claims",
+    "decoding",
     "evaluate",
     "fit",
     "lab",

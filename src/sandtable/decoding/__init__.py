@@ -1,0 +1,37 @@
+"""Generation: samplers and search over any model, with exact query counts."""
+
+from sandtable.decoding.adapt import as_language_model
+from sandtable.decoding.ancestral import ancestral, greedy
+from sandtable.decoding.backtrack import backtrack
+from sandtable.decoding.draws import Draws
+from sandtable.decoding.exact_model import ExactModel
+from sandtable.decoding.generation import Cost, Generation
+from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+from sandtable.decoding.trace import Event, Trace
+from sandtable.decoding.transformer_model import TransformerModel
+from sandtable.decoding.truncation import Truncation
+from sandtable.decoding.verifiers import Accepts, Noisy, Predicate, Random, Verifier, View
+
+__all__ = [
+    "Accepts",
+    "Cost",
+    "Draws",
+    "Event",
+    "ExactModel",
+    "Generation",
+    "Hidden",
+    "LanguageModel",
+    "Noisy",
+    "Predicate",
+    "Random",
+    "Session",
+    "Trace",
+    "TransformerModel",
+    "Truncation",
+    "Verifier",
+    "View",
+    "ancestral",
+    "as_language_model",
+    "backtrack",
+    "greedy",
+]

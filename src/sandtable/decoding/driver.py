@@ -1,0 +1,184 @@
+"""What all decoders share: one signature, batches, the law that is sampled, verification, and the bill."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, whole
+from sandtable.decoding.adapt import as_language_model
+from sandtable.decoding.draws import Draws
+from sandtable.decoding.generation import Cost, Generation
+from sandtable.decoding.language_model import LanguageModel, Session, check_room, read_prompts
+from sandtable.decoding.trace import Trace
+from sandtable.decoding.truncation import Truncation
+from sandtable.decoding.verifiers.base import Judge, Verifier, as_verifier
+
+Progress = Callable[[int, int], object]
+
+
+@dataclass
+class Call:
+    """One batch of a decoder at work: the session, the streams of its rows, the verifier, and what it has cost."""
+
+    model: LanguageModel
+    session: Session
+    judge: Judge | None
+    draws: Draws
+    law: Truncation
+    max_tokens: int
+    cost: Cost
+    trace: Trace | None = None
+
+    def __post_init__(self) -> None:
+        self.ends = self.session.prompts + self.max_tokens
+        if self.model.longest is not None:
+            self.ends = self.ends.clamp(max=self.model.longest)
+        self.everyone = torch.ones_like(self.ends, dtype=torch.bool)
+
+    @property
+    def least(self) -> int:
+        """The shortest row that the model can continue."""
+        return int(getattr(self.model, "needs_prompt", False))
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether the verifier reads hidden states: then a row's end must be evaluated before it is verified."""
+        return self.judge is not None and self.judge.verifier.needs is not None
+
+    def over(self) -> Bool[Tensor, " row"]:
+        """Rows that are full, or whose last generated token is ⟨eos⟩."""
+        session, eos = self.session, self.model.eos
+        full = session.lengths >= self.ends
+        if eos is None:
+            return full
+        last = session.tokens.gather(1, (session.lengths - 1).clamp(min=0)[:, None])[:, 0]
+        return full | ((last == eos) & (session.lengths > session.prompts))
+
+    def next_token(self, rows: Tensor, greedy: Tensor | None = None) -> Int[Tensor, " row"]:
+        """A token for each of `rows` from the truncated law, the likeliest where `greedy`; one query each."""
+        logits = self.session.logits(rows)
+        self.cost.add(queries=rows)
+        if self.law.greedy:
+            return logits.argmax(-1)
+        if greedy is None:
+            return self.law.draw(logits, self.draws.uniform(rows))
+        drawn = self.law.draw(logits, self.draws.uniform(rows & ~greedy))
+        return logits.argmax(-1).where(greedy, drawn)
+
+    def append(self, tokens: Tensor, rows: Tensor, how: Any = "sample") -> None:
+        self.session.append(tokens, rows)
+        if self.trace is not None:
+            self.trace.append(self.session, rows, tokens, how)
+
+    def rewind(self, amounts: Tensor) -> None:
+        """Erase tokens, and count them; a row that loses any has backtracked once."""
+        self.session.rewind(amounts)
+        self.cost.add(backtracks=amounts > 0, erased=amounts)
+        if self.trace is not None:
+            self.trace.erased(self.session, amounts)
+
+    def rejects(self, rows: Tensor, threshold: float) -> tuple[Bool[Tensor, " row"], Float[Tensor, " row"]]:
+        """Which of `rows` the verifier scores below the threshold, and the scores (NaN elsewhere)."""
+        assert self.judge is not None
+        scores = self.judge(self.session, rows)
+        rejected = rows & (scores < threshold)
+        self.cost.add(rejections=rejected)
+        if self.trace is not None:
+            self.trace.scored(self.session, rows, scores, ~rejected)
+        return rejected, scores
+
+    def result(self, **outcome: Any) -> Generation:
+        if self.judge is not None:
+            self.cost.verifier_calls.add_(self.judge.calls)
+        return Generation.of(self.session, self.cost, trace=self.trace, **outcome)
+
+
+def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool = True) -> Any:
+    """Make `function(call, **method)` a decoder `(lm, prompts, verifier, *, max_tokens, …, **method) -> Generation`.
+
+    With `verifier=False` the method takes none.
+    """
+    if function is None:
+        return functools.partial(decoder, verifier=verifier)
+
+    def run(
+        lm: Any,
+        prompts: Any,
+        verifier: Any = None,
+        *,
+        max_tokens: int,
+        generator: torch.Generator | int = 0,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int | None = None,
+        batch_size: int | None = None,
+        trace: bool = False,
+        progress: Progress | None = None,
+        **method: Any,
+    ) -> Generation:
+        if needs_verifier and verifier is None and method.get("quota") != 0:
+            raise ArgumentError(f"verifier=None: {function.__name__} needs a verifier")
+        model = as_language_model(lm)
+        whole("max_tokens", max_tokens)
+        law = Truncation(temperature, top_p, top_k)
+        judge = None if verifier is None else as_verifier(verifier)
+        rows = read_prompts(model, prompts, empty=not getattr(model, "needs_prompt", False))
+        check_room(model, max(map(len, rows)))
+        size = len(rows) if batch_size is None else whole("batch_size", batch_size)
+        draws = Draws.of(generator, len(rows), model.device)
+        parts = []
+        with torch.no_grad():
+            for first in range(0, len(rows), size):
+                started = time.perf_counter()
+                piece = slice(first, first + size)
+                made = function(
+                    _call(model, rows[piece], judge, first, draws.take(piece), law, max_tokens, trace=trace), **method
+                )
+                object.__setattr__(made, "seconds", time.perf_counter() - started)
+                parts.append(made)
+                if progress is not None:
+                    progress(min(first + size, len(rows)), len(rows))
+        return Generation.join(parts)
+
+    needs_verifier = verifier
+    functools.update_wrapper(run, function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+    own = inspect.signature(run, follow_wrapped=False).parameters
+    shared = [p for name, p in own.items() if name != "method" and (verifier or name != "verifier")]
+    added = [p for name, p in inspect.signature(function).parameters.items() if name != "call"]
+    run.__signature__ = inspect.Signature([*shared, *added], return_annotation=Generation)  # pyright: ignore
+    del run.__wrapped__
+    run.method = function  # pyright: ignore
+    return run
+
+
+def _call(
+    model: LanguageModel,
+    rows: list[Tensor],
+    verifier: Verifier | None,
+    first: int,
+    draws: Draws,
+    law: Truncation,
+    max_tokens: int,
+    *,
+    trace: bool,
+) -> Call:
+    session = model.start(rows, room=max_tokens, hidden=None if verifier is None else verifier.needs)
+    return Call(
+        model,
+        session,
+        None if verifier is None else Judge.of(verifier, session, first),
+        draws,
+        law,
+        max_tokens,
+        Cost.zero(len(rows), model.device),
+        Trace.of(session) if trace else None,
+    )

@@ -1,0 +1,143 @@
+"""What a decoder returns: tokens, whether they were accepted, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sandtable.decoding.language_model import LanguageModel, Session
+from sandtable.decoding.trace import Trace
+
+COSTS = ("queries", "forwards", "verifier_calls", "rejections", "backtracks", "erased")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What every row cost.
+
+    - `queries`: tokens asked of the generator, erased and discarded ones included: the oracle complexity of the theory;
+    - `forwards`: times the network was run on the row (a prompt at once is one), which caching can make fewer or more;
+    - `verifier_calls`, `rejections`: prefixes scored, and those turned down;
+    - `backtracks`, `erased`: how often the row was rewound, and by how many tokens in all.
+    """
+
+    queries: Int[Tensor, " row"]
+    forwards: Int[Tensor, " row"]
+    verifier_calls: Int[Tensor, " row"]
+    rejections: Int[Tensor, " row"]
+    backtracks: Int[Tensor, " row"]
+    erased: Int[Tensor, " row"]
+
+    @classmethod
+    def zero(cls, rows: int, device: torch.device | str = "cpu") -> Cost:
+        return cls(*(torch.zeros(rows, dtype=torch.long, device=device) for _ in COSTS))
+
+    def add(self, **amounts: Tensor) -> None:
+        """Add to the named counters, row by row: numbers, or a mask for one each."""
+        for name, amount in amounts.items():
+            getattr(self, name).add_(amount.long())
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The rows that a decoder made.
+
+    `tokens[r, :lengths[r]]` is row r with its prompt, whose first `prompts[r]` tokens it kept; `accepted[r]` is False
+    where the method gave up or its last verdict was a rejection (FAIL); `ended[r]` says that the row ends with ⟨eos⟩;
+    `score` is the verifier's last word on a row, NaN if it was not asked.
+    """
+
+    tokens: Int[Tensor, "row position"]
+    lengths: Int[Tensor, " row"]
+    prompts: Int[Tensor, " row"]
+    accepted: Bool[Tensor, " row"]
+    ended: Bool[Tensor, " row"]
+    score: Float[Tensor, " row"]
+    cost: Cost
+    model: LanguageModel
+    passes: int = 0
+    seconds: float = 0.0
+    trace: Trace | None = None
+    extras: dict[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getattr__(self, name: str) -> Tensor:
+        """`generation.queries` is `generation.cost.queries`, and so on for every counter and extra."""
+        if name in COSTS:
+            return getattr(self.cost, name)
+        extras = self.__dict__.get("extras", {})
+        if name in extras:
+            return extras[name]
+        raise AttributeError(f"a Generation has no {name!r}")
+
+    @property
+    def rows(self) -> list[list[int]]:
+        """Every row, prompt included, as a list of tokens."""
+        return [row[:n] for row, n in zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)]
+
+    @property
+    def completions(self) -> list[list[int]]:
+        """What follows the prompt of every row."""
+        return [row[start:] for row, start in zip(self.rows, self.prompts.tolist(), strict=True)]
+
+    @property
+    def text(self) -> list[str]:
+        """The completions as text."""
+        return [self.model.decode(row) for row in self.completions]
+
+    @staticmethod
+    def join(parts: Sequence[Generation]) -> Generation:
+        """The rows of several generations, one after another."""
+        if len(parts) == 1:
+            return parts[0]
+        width = max(part.tokens.shape[1] for part in parts)
+        wide = [torch.nn.functional.pad(part.tokens, (0, width - part.tokens.shape[1])) for part in parts]
+        flat = ("lengths", "prompts", "accepted", "ended", "score")
+        return Generation(
+            torch.cat(wide),
+            *(torch.cat([getattr(part, name) for part in parts]) for name in flat),
+            cost=Cost(*(torch.cat([getattr(part.cost, f.name) for part in parts]) for f in fields(Cost))),
+            model=parts[0].model,
+            passes=sum(part.passes for part in parts),
+            seconds=sum(part.seconds for part in parts),
+            trace=None if parts[0].trace is None else Trace.join([p.trace for p in parts if p.trace is not None]),
+            extras={name: torch.cat([part.extras[name] for part in parts]) for name in parts[0].extras},
+        )
+
+    @staticmethod
+    def of(
+        session: Session,
+        cost: Cost,
+        *,
+        accepted: Tensor | None = None,
+        score: Tensor | None = None,
+        trace: Trace | None = None,
+        extras: dict[str, Tensor] | None = None,
+    ) -> Generation:
+        """The rows of a session as they stand, on the CPU."""
+        rows, eos = len(session), session.model.eos
+        lengths = session.lengths.cpu()
+        tokens = session.tokens[:, : int(lengths.max())].cpu()
+        cost.forwards.copy_(session.forwards)
+        last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0] if tokens.shape[1] else lengths * 0
+        ended = (lengths > 0) & (last == eos) if eos is not None else torch.zeros(rows, dtype=torch.bool)
+        positions = torch.arange(tokens.shape[1])
+        return Generation(
+            tokens=tokens.masked_fill(positions >= lengths[:, None], 0),
+            lengths=lengths,
+            prompts=session.prompts.cpu().minimum(lengths),
+            accepted=torch.ones(rows, dtype=torch.bool) if accepted is None else accepted.cpu(),
+            ended=ended,
+            score=torch.full((rows,), torch.nan, dtype=torch.float64) if score is None else score.cpu().double(),
+            cost=Cost(*(getattr(cost, f.name).cpu() for f in fields(Cost))),
+            model=session.model,
+            passes=session.passes,
+            trace=trace,
+            extras={name: value.cpu() for name, value in (extras or {}).items()},
+        )

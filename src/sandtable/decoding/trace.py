@@ -1,0 +1,86 @@
+"""What a decoder did, step by step: enough to replay every row and to draw the tree of what it tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+from sandtable.decoding.language_model import Session
+
+
+class Event(NamedTuple):
+    """One thing that happened to one row: at `step`, with the row `length` tokens long *after* it.
+
+    `action` is "append" (token), "erase" (token = how many), or "score" (score, and whether it passed).
+    """
+
+    step: int
+    row: int
+    action: str
+    length: int
+    token: int = -1
+    score: float = float("nan")
+    passed: bool = True
+    how: str = ""
+
+
+@dataclass
+class Trace:
+    """Events of all rows in order, and the prompts they start from."""
+
+    prompts: list[list[int]]
+    events: list[Event] = field(default_factory=list)
+    step: int = 0
+
+    @classmethod
+    def of(cls, session: Session) -> Trace:
+        return cls([session.row(i) for i in range(len(session))])
+
+    def append(self, session: Session, rows: Tensor, tokens: Tensor, how: str | list[str] = "sample") -> None:
+        """Tokens that were just appended to `rows` (a mask)."""
+        self.step += 1
+        lengths, tokens_ = session.lengths.tolist(), tokens.tolist()
+        for row in rows.nonzero()[:, 0].tolist():
+            kind = how[row] if isinstance(how, list) else how
+            self.events.append(Event(self.step, row, "append", lengths[row], tokens_[row], how=kind))
+
+    def scored(self, session: Session, rows: Tensor, scores: Tensor, passed: Tensor) -> None:
+        """What the verifier said of the ends of `rows`."""
+        lengths, values, verdicts = session.lengths.tolist(), scores.tolist(), passed.tolist()
+        for row in rows.nonzero()[:, 0].tolist():
+            self.events.append(
+                Event(self.step, row, "score", lengths[row], score=values[row], passed=bool(verdicts[row]))
+            )
+
+    def erased(self, session: Session, amounts: Tensor) -> None:
+        """Tokens that were just erased from the ends of rows."""
+        lengths, counts = session.lengths.tolist(), amounts.tolist()
+        for row, count in enumerate(counts):
+            if count:
+                self.events.append(Event(self.step, row, "erase", lengths[row], count))
+
+    def of_row(self, row: int) -> list[Event]:
+        return [event for event in self.events if event.row == row]
+
+    def replay(self, row: int) -> list[int]:
+        """The tokens that the events of one row lead to, prompt included."""
+        tokens = list(self.prompts[row])
+        for event in self.of_row(row):
+            if event.action == "append":
+                tokens.append(event.token)
+            elif event.action == "erase":
+                del tokens[len(tokens) - event.token :]
+        return tokens
+
+    @staticmethod
+    def join(parts: Sequence[Trace]) -> Trace:
+        """The traces of consecutive groups of rows as one."""
+        joined = Trace([])
+        for part in parts:
+            first = len(joined.prompts)
+            joined.prompts += part.prompts
+            joined.events += [event._replace(row=event.row + first) for event in part.events]
+        return joined

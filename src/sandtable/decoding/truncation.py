@@ -1,0 +1,81 @@
+"""The law that is sampled: temperature, top-k and nucleus truncation of a model's next-token law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sandtable.arguments import number, probability, whole
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """p ∝ softmax(logits / temperature), cut to the `top_k` likeliest tokens and then to the nucleus of mass `top_p`.
+
+    The nucleus is the smallest set of likeliest tokens whose mass reaches `top_p`, the token that crosses it included
+    (Holtzman et al. 2020). `temperature` 0 or `top_p` 0 is the argmax; the first of equal tokens wins.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int | None = None
+
+    def __post_init__(self) -> None:
+        number("temperature", self.temperature, least=0.0)
+        probability("top_p", self.top_p)
+        if self.top_k is not None:
+            whole("top_k", self.top_k)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0 or self.top_p == 0 or self.top_k == 1
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is cut off."""
+        return self.top_p == 1 and self.top_k is None
+
+    def probs(self, logits: Float[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
+        """The truncated law of every row over the whole vocabulary, in float64."""
+        if self.greedy:
+            return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        probs = (logits.double() / self.temperature).softmax(-1)
+        if self.plain:
+            return probs
+        kept, order = self._kept(probs)
+        return torch.zeros_like(probs).scatter_(-1, order, kept / kept.sum(-1, keepdim=True))
+
+    def draw(self, logits: Float[Tensor, "row vocab"], uniform: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
+        """One token a row by inverse CDF: the first whose cumulative probability exceeds the row's uniform number."""
+        if self.greedy:
+            return logits.argmax(-1)
+        probs = (logits if self.temperature == 1 else logits / self.temperature).softmax(-1)
+        if self.plain:
+            return inverse_cdf(probs, uniform)
+        kept, order = self._kept(probs)
+        return order.gather(-1, inverse_cdf(kept, uniform)[:, None])[:, 0]
+
+    def _kept(self, probs: Tensor) -> tuple[Tensor, Tensor]:
+        """Probabilities in falling order with what is cut off set to zero, and the tokens they belong to."""
+        if self.top_k is not None and self.top_k < probs.shape[-1]:
+            sorted_probs, order = probs.topk(self.top_k, dim=-1)
+            sorted_probs = sorted_probs / sorted_probs.sum(-1, keepdim=True)
+        else:
+            sorted_probs, order = probs.sort(dim=-1, descending=True, stable=True)
+        if self.top_p < 1:
+            before = sorted_probs.cumsum(-1, dtype=torch.float64) - sorted_probs
+            sorted_probs = sorted_probs.masked_fill(before >= self.top_p, 0.0)
+        return sorted_probs, order
+
+
+def inverse_cdf(weights: Float[Tensor, "row item"], uniform: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
+    """Index i of each row with probability weights_i / Σ weights; never one of weight zero."""
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    target = uniform[:, None].to(cumulative) * cumulative[:, -1:]
+    index = torch.searchsorted(cumulative, target, right=True)[:, 0]
+    # Rounding may carry u · total up to the total itself: then the last item of positive weight is meant.
+    last = weights.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(-1)
+    return index.minimum(last)

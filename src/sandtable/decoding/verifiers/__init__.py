@@ -1,0 +1,6 @@
+"""What a decoder asks about a prefix: predicates, acceptors, values, probes."""
+
+from sandtable.decoding.verifiers.base import Predicate, Verifier, View, as_verifier
+from sandtable.decoding.verifiers.simple import Accepts, Noisy, Random
+
+__all__ = ["Accepts", "Noisy", "Predicate", "Random", "Verifier", "View", "as_verifier"]

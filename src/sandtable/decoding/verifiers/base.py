@@ -1,0 +1,156 @@
+"""Verifiers: what a decoder asks about a prefix, and what it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError
+from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+
+
+@dataclass(frozen=True)
+class View:
+    """Some rows of a session as a verifier sees them: prompt and continuation, padded on the right.
+
+    `rows` are the rows' numbers among all prompts of the call, `prompts` how many tokens of each row are its prompt.
+    `hidden` is there if the verifier declared it in `needs`; `text` is decoded when it is first read.
+    """
+
+    tokens: Int[Tensor, "row position"]
+    lengths: Int[Tensor, " row"]
+    rows: Int[Tensor, " row"]
+    prompts: Int[Tensor, " row"]
+    model: LanguageModel
+    hidden: Float[Tensor, "row width"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def text(self) -> list[str]:
+        """Every row, prompt included, as text."""
+        rows = zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)
+        return [self.model.decode(row[:length]) for row, length in rows]
+
+    @cached_property
+    def completion(self) -> list[str]:
+        """What was generated after the prompt, as text."""
+        rows = zip(self.tokens.tolist(), self.prompts.tolist(), self.lengths.tolist(), strict=True)
+        return [self.model.decode(row[start:length]) for row, start, length in rows]
+
+    def by_length(self) -> list[tuple[Int[Tensor, " some"], Int[Tensor, "some position"]]]:
+        """(index, tokens) of the rows of each length, for laws that take rows of one length."""
+        groups = []
+        for length in self.lengths.unique().tolist():
+            index = (self.lengths == length).nonzero()[:, 0]
+            groups.append((index, self.tokens[index, :length]))
+        return groups
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """`score(view)` is the probability in [0, 1] that a prefix can be completed; a *value* is any number ≥ 0.
+
+    `needs` names the hidden state that the view must carry. An optional `score_children(view)` scores every one-token
+    continuation at once, "row vocab".
+    """
+
+    @property
+    def needs(self) -> Hidden | None: ...
+
+    @property
+    def is_value(self) -> bool: ...
+
+    def score(self, view: View) -> Float[Tensor, " row"]: ...
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A function of the view: one score, or one truth value, for every row."""
+
+    function: Callable[[View], Any]
+    needs: Hidden | None = None
+    is_value: bool = False
+
+    def score(self, view: View) -> Float[Tensor, " row"]:
+        return torch.as_tensor(self.function(view))
+
+
+def as_verifier(verifier: Any) -> Verifier:
+    """A verifier as it is; a world that recognises prefixes, or a function of the view, made into one."""
+    if isinstance(verifier, Verifier):
+        return verifier
+    if hasattr(verifier, "accepts"):
+        from sandtable.decoding.verifiers.simple import Accepts
+
+        return Accepts(verifier)
+    if callable(verifier):
+        return Predicate(verifier)
+    raise ArgumentError(f"verifier={verifier!r}: must be a Verifier, a world with `accepts`, or a function of the view")
+
+
+@dataclass
+class Judge:
+    """A verifier at work: shows it rows of a session, checks what it answers and counts the calls of every row."""
+
+    verifier: Verifier
+    calls: Int[Tensor, " row"]
+    first: int = 0
+    """The number of the session's first row among all prompts of the call."""
+    owners: Int[Tensor, " row"] | None = field(default=None)
+    """Where several rows of a session belong to one prompt: the prompt of each."""
+
+    @classmethod
+    def of(cls, verifier: Verifier, session: Session, first: int = 0) -> Judge:
+        return cls(verifier, torch.zeros_like(session.lengths), first)
+
+    def __call__(self, session: Session, rows: Tensor) -> Float[Tensor, " row"]:
+        """Scores of `rows` (a mask) in float64; NaN elsewhere."""
+        scores = torch.full((len(session),), torch.nan, dtype=torch.float64, device=rows.device)
+        index = rows.nonzero()[:, 0]
+        if len(index):
+            scores[index] = self.scored(view_of(session, index, self.verifier.needs, self.first))
+            self.calls[index] += 1
+        return scores
+
+    def scored(self, view: View) -> Float[Tensor, " row"]:
+        """The verifier's answer to one view, checked."""
+        return checked_scores(self.verifier.score(view), (len(view),), self.verifier)
+
+
+def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None, first: int = 0) -> View:
+    """The view of some rows of a session."""
+    hidden = None
+    if needs is not None:
+        mask = torch.zeros(len(session), dtype=torch.bool, device=index.device)
+        mask[index] = True
+        hidden = session.hidden(mask)[index]
+    lengths = session.lengths[index]
+    tokens = session.tokens[index, : int(lengths.max())]
+    return View(tokens, lengths, index + first, session.prompts[index], session.model, hidden)
+
+
+def checked_scores(scores: Any, shape: Sequence[int], verifier: Verifier) -> Tensor:
+    """What a verifier returned, if it is one number for every row that can be a score."""
+    name = type(verifier).__name__
+    scores = torch.as_tensor(scores)
+    if tuple(scores.shape) != tuple(shape):
+        raise ArgumentError(
+            f"verifier {name} returned shape {tuple(scores.shape)}: must be one score a row, {tuple(shape)}"
+        )
+    scores = scores.double()
+    if bool(scores.isnan().any()):
+        raise ArgumentError(f"verifier {name} returned NaN for row {int(scores.isnan().nonzero()[0, 0])}")
+    high = torch.inf if verifier.is_value else 1.0
+    if not bool(((scores >= 0) & (scores <= high) & scores.isfinite()).all()):
+        worst = scores[~((scores >= 0) & (scores <= high) & scores.isfinite())].flatten()[0].item()
+        kind = "a finite number ≥ 0" if verifier.is_value else "a probability in [0, 1], or set is_value"
+        raise ArgumentError(f"verifier {name} returned {worst:g}: must be {kind}")
+    return scores

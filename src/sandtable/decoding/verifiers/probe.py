@@ -1,0 +1,140 @@
+"""A trained verifier: a classifier on the generator's own hidden states tells right prefixes from wrong ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, whole
+from sandtable.decoding.adapt import as_language_model
+from sandtable.decoding.language_model import Hidden, LanguageModel
+from sandtable.decoding.verifiers.base import View
+from sandtable.probes.classifier import Classifier, ClassifierFit, train_classifier
+
+_KIND = "sandtable probe verifier"
+_TOKENS = 8  # of the row that tells one model from another
+_DRIFT = 0.1  # relative change of its hidden state that another precision can explain
+
+
+def hidden_states(
+    lm: Any, rows: Sequence[Any], hidden: Hidden, *, batch_size: int = 1024
+) -> Float[Tensor, "row width"]:
+    """The hidden state of the last token of every row, in float32 on the CPU."""
+    model, parts = as_language_model(lm), []
+    with torch.no_grad():
+        for first in range(0, len(rows), whole("batch_size", batch_size)):
+            session = model.start(rows[first : first + batch_size], room=0, hidden=hidden)
+            parts.append(session.hidden().float().cpu())
+    if not parts:
+        raise ArgumentError("rows=[]: must hold at least one row")
+    return torch.cat(parts)
+
+
+@dataclass
+class ProbeVerifier:
+    """P(a prefix is right) by a classifier on the hidden state of its last token (Botta et al. 2025).
+
+    Layer and normalisation of the state belong to the verifier (`needs`) and go with it to disk. So does the state of
+    one short row, by which it notices that it is asked about another model than it was trained on.
+    """
+
+    classifier: Classifier
+    needs: Hidden
+    row: Int[Tensor, " position"]
+    state: Float[Tensor, " width"]
+    validation_accuracy: float = float("nan")
+    is_value: bool = False
+    _known: list[LanguageModel] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def fit(
+        cls,
+        lm: Any,
+        rows: Sequence[Any],
+        labels: Int[Tensor, " row"],
+        generator: torch.Generator,
+        *,
+        hidden: Hidden,
+        batch_size: int = 1024,
+        **training: Any,
+    ) -> ProbeVerifier:
+        """Train on prefixes `rows` with label 1 (right) or 0 (wrong); `training` goes to `probes.train_classifier`."""
+        states = hidden_states(lm, rows, hidden, batch_size=batch_size)
+        return cls.of(lm, rows[0], train_classifier(states, labels, generator, **training), hidden)
+
+    @classmethod
+    def of(cls, lm: Any, row: Any, fit: ClassifierFit, hidden: Hidden) -> ProbeVerifier:
+        """The verifier of a classifier that was trained on `hidden` of `lm`; `row` is any row of tokens."""
+        row = torch.as_tensor(row, dtype=torch.long).cpu()[:_TOKENS].clone()
+        return cls(fit.classifier, hidden, row, hidden_states(lm, [row], hidden)[0], fit.validation_accuracy)
+
+    def score(self, view: View) -> Float[Tensor, " row"]:
+        if view.hidden is None:
+            raise ArgumentError(f"hidden=None: this probe reads {self.needs}; start the session with it")
+        if not any(view.model is model for model in self._known):
+            self._recognise(view.model)
+        if next(self.classifier.parameters()).device != view.hidden.device:
+            self.classifier.to(view.hidden.device)
+        with torch.no_grad():
+            return self.classifier(view.hidden).softmax(-1)[:, 1]
+
+    def _recognise(self, model: LanguageModel) -> None:
+        """Refuse a model whose hidden state of the stored row is another one than at training time."""
+        if int(self.row.max()) >= model.vocab_size:
+            raise ArgumentError(f"probe of a model with more than {int(self.row.max())} tokens: {self._misfit(model)}")
+        state = hidden_states(model, [self.row], self.needs)[0]
+        if state.shape != self.state.shape:
+            raise ArgumentError(f"probe of hidden states {len(self.state)} wide: {self._misfit(model)} is {len(state)}")
+        drift = float((state - self.state).norm() / self.state.norm().clamp(min=1e-12))
+        if not drift <= _DRIFT:
+            raise ArgumentError(
+                f"probe of another model: hidden states ({self.needs}) of {self._misfit(model)} differ by {drift:.0%}"
+            )
+        self._known.append(model)
+
+    def _misfit(self, model: LanguageModel) -> str:
+        return f"this {type(model).__name__} with {model.vocab_size} tokens"
+
+    # -- disk --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write the verifier as one safetensors file."""
+        path = Path(path)
+        tensors = {f"classifier.{name}": value.cpu() for name, value in self.classifier.state_dict().items()}
+        tensors |= {"row": self.row, "state": self.state}
+        facts = {
+            "kind": _KIND,
+            "classifier": self.classifier.config,
+            "layer": self.needs.layer,
+            "normed": self.needs.normed,
+            "validation_accuracy": self.validation_accuracy,
+        }
+        save_file({name: value.contiguous() for name, value in tensors.items()}, path, {"probe": json.dumps(facts)})
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> ProbeVerifier:
+        """Read a verifier written by `save`."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads((file.metadata() or {}).get("probe", "{}"))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, json.JSONDecodeError) as error:
+            raise ArgumentError(f"{path}: cannot be read as a probe verifier ({error})") from error
+        if facts.get("kind") != _KIND:
+            raise ArgumentError(f"{path}: holds no probe verifier")
+        classifier = Classifier(**facts["classifier"])
+        part = "classifier."
+        classifier.load_state_dict({n.removeprefix(part): t for n, t in tensors.items() if n.startswith(part)})
+        classifier.requires_grad_(False)
+        hidden = Hidden(facts["layer"], normed=facts["normed"])
+        return cls(classifier, hidden, tensors["row"], tensors["state"], facts["validation_accuracy"])

@@ -1,0 +1,76 @@
+"""Truncation against a plain sort in Python, draws against their law."""
+
+import pytest
+import torch
+
+from sandtable.arguments import ArgumentError
+from sandtable.decoding import Draws, ExactModel, Truncation, ancestral
+
+
+def nucleus(probs, top_k, top_p):
+    """Textbook top-k and nucleus truncation of one row."""
+    order = sorted(range(len(probs)), key=lambda i: -probs[i])[: top_k or len(probs)]
+    total, kept, mass = sum(probs[i] for i in order), [], 0.0
+    for i in order:
+        if mass >= top_p:
+            break
+        kept.append(i)
+        mass += probs[i] / total
+    norm = sum(probs[i] for i in kept)
+    return [probs[i] / norm if i in kept else 0.0 for i in range(len(probs))]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(None, 1.0), (None, 0.7), (3, 1.0), (4, 0.5), (None, 1e-9)])
+def test_truncation_is_the_textbook_one(temperature, top_k, top_p):
+    logits = torch.randn(20, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    law = Truncation(temperature, top_p, top_k)
+    for row, probs in zip(logits, law.probs(logits), strict=True):
+        expected = nucleus((row / temperature).softmax(-1).tolist(), top_k, top_p)
+        assert torch.allclose(probs, torch.tensor(expected, dtype=torch.float64), atol=1e-12)
+
+
+@pytest.mark.parametrize("law", [Truncation(), Truncation(0.7, 0.8), Truncation(1.0, 1.0, 3), Truncation(0.0)])
+def test_draws_follow_the_law(law):
+    logits = torch.randn(1, 7, generator=torch.Generator().manual_seed(3)).expand(200_000, 7)
+    drawn = law.draw(logits, Draws.of(0, len(logits)).uniform())
+    frequencies = torch.bincount(drawn, minlength=7) / len(drawn)
+    assert (frequencies - law.probs(logits[:1])[0]).abs().max() < 0.005
+
+
+def test_what_has_no_probability_is_never_drawn():
+    logits = torch.tensor([[0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, 4)
+    edge = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64)  # 1.0 cannot occur, but rounding must not matter
+    assert Truncation().draw(logits, edge).tolist() == [0, 2, 2]
+
+
+def test_streams_are_uniform_independent_and_their_own():
+    draws = Draws.of(7, 1000)
+    first = torch.stack([draws.uniform() for _ in range(100)])
+    assert abs(float(first.mean()) - 0.5) < 0.005
+    assert abs(float(torch.corrcoef(first.T[:50]).fill_diagonal_(0).abs().max())) < 0.6
+    again = Draws.of(7, 1000).take(torch.tensor([5, 9]))
+    some = torch.tensor([True, False])
+    seen = [again.uniform(some)[0] for _ in range(100)]
+    assert torch.equal(torch.stack(seen), first[:, 5])
+    assert again.uniform()[1] == first[0, 9]
+
+
+def test_ancestral_samples_the_world():
+    table = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.9, 0.1, 0.0]], dtype=torch.float64)
+    lm = ExactModel(
+        lambda prefix: table[prefix[:, -1]] if prefix.shape[1] else table[:1].expand(len(prefix), 3), vocab=3
+    )
+    made = ancestral(lm, [[]] * 60_000, max_tokens=2, generator=1)
+    counts = torch.bincount(made.tokens[:, 0] * 3 + made.tokens[:, 1], minlength=9) / 60_000
+    assert (counts - (table[0][:, None] * table).flatten()).abs().max() < 0.01
+    assert made.queries.eq(2).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(dict(temperature=-1.0), "temperature=-1"), (dict(top_p=1.5), "top_p=1.5"), (dict(top_k=0), "top_k=0")],
+)
+def test_bad_laws_get_one_clear_line(arguments, message):
+    with pytest.raises(ArgumentError, match=message):
+        Truncation(**arguments)
