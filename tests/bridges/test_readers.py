@@ -218,7 +218,7 @@ def test_by_path(family, tmp_path):
     assert torch.equal(reader.embeddings, read(model).embeddings)
     assert torch.equal(reader.attention(ids, mask), read(model).attention(ids, mask))
     kind = "causal" if family == "gpt2" else "masked"
-    loaded, own = huggingface.load(str(tmp_path), kind=kind, attentions=True)
+    loaded, own = huggingface.load_model(str(tmp_path), kind=kind, attentions=True)
     assert not loaded.training
     assert loaded.config._attn_implementation == "eager"
     assert len(own) == VOCAB
@@ -227,17 +227,17 @@ def test_by_path(family, tmp_path):
 def test_kind_that_the_family_does_not_have(tmp_path):
     make("gpt2").save_pretrained(tmp_path)
     with pytest.raises(ArgumentError, match="no model of kind='masked'"):
-        huggingface.load(tmp_path, kind="masked")
+        huggingface.load_model(tmp_path, kind="masked")
     with pytest.raises(ArgumentError, match="kind='mask': must be one of"):
-        huggingface.load(tmp_path, kind="mask")
+        huggingface.load_model(tmp_path, kind="mask")
 
 
 def test_tokenizer_missing(tmp_path):
     make("bert").save_pretrained(tmp_path / "model")
     with pytest.raises(ArgumentError, match=r"tokenizer: .* holds none; pass tokenizer="):
-        huggingface.load(tmp_path / "model")
+        huggingface.load_model(tmp_path / "model")
     tokenizer().save_pretrained(tmp_path / "words")
-    assert len(huggingface.load(tmp_path / "model", tokenizer=tmp_path / "words")[1]) == VOCAB
+    assert len(huggingface.load_model(tmp_path / "model", tokenizer=tmp_path / "words")[1]) == VOCAB
 
 
 def test_pickles_are_never_read(tmp_path):
@@ -245,28 +245,28 @@ def test_pickles_are_never_read(tmp_path):
     model.config.save_pretrained(tmp_path)
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(ArgumentError, match=r"no \.safetensors weights, and pickled weights"):
-        huggingface.load(tmp_path)
+        huggingface.load_model(tmp_path)
 
 
 def test_damaged_and_foreign_folders(tmp_path):
     with pytest.raises(ArgumentError, match=r"a folder without config\.json"):
-        huggingface.load(tmp_path)
+        huggingface.load_model(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not weights at all")
     (tmp_path / "config.json").write_text(json.dumps(make("bert").config.to_dict()))
     with pytest.raises(ArgumentError, match=r"its \.safetensors file is damaged"):
-        huggingface.load(tmp_path)
+        huggingface.load_model(tmp_path)
     (tmp_path / "config.json").write_text('{"auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}')
     with pytest.raises(ArgumentError, match="needs code from its repository, which is never run"):
-        huggingface.load(tmp_path)
+        huggingface.load_model(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ArgumentError, match="cannot be loaded"):
-        huggingface.load(tmp_path)
+        huggingface.load_model(tmp_path)
     with pytest.raises(ArgumentError, match="no such folder"):
-        huggingface.load(tmp_path / "elsewhere")
+        huggingface.load_model(tmp_path / "elsewhere")
     with pytest.raises(ArgumentError, match="a file; must be the folder"):
-        huggingface.load(tmp_path / "config.json")
+        huggingface.load_model(tmp_path / "config.json")
     with pytest.raises(ArgumentError, match="source=3: must be"):
-        huggingface.load(3)
+        huggingface.load_model(3)
 
 
 def test_hub_out_of_reach(monkeypatch):
@@ -274,6 +274,6 @@ def test_hub_out_of_reach(monkeypatch):
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ArgumentError, match="neither a folder here nor in the local cache"):
-        huggingface.load("nobody/no-such-model")
+        huggingface.load_model("nobody/no-such-model")
     with pytest.raises(ArgumentError, match="tokenizer='nobody/no-such-tokenizer': cannot be loaded"):
-        huggingface.load(make("bert"), tokenizer="nobody/no-such-tokenizer")
+        huggingface.load_model(make("bert"), tokenizer="nobody/no-such-tokenizer")

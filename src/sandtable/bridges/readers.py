@@ -34,7 +34,7 @@ def read(source: Any, tokenizer: Any = None, *, device: torch.device | str | Non
     if isinstance(source, Transformer):
         model = source if device is None else source.to(device)
         return TransformerReader(model, None if tokenizer is None else huggingface.load_tokenizer(tokenizer))
-    model, tokenizer = huggingface.load(source, tokenizer=tokenizer, attentions=True, device=device)
+    model, tokenizer = huggingface.load_model(source, tokenizer=tokenizer, attentions=True, device=device)
     name = getattr(model.config, "name_or_path", "") or type(model).__name__
     return HuggingFaceReader(model, tokenizer, name if model is source else str(source))
 

@@ -15,30 +15,34 @@ KINDS = {"auto": "AutoModel", "masked": "AutoModelForMaskedLM", "causal": "AutoM
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
 
 
-def load(
+def load_model(
     source: Any,
     *,
     kind: str = "auto",
     tokenizer: Any = None,
     attentions: bool = False,
     device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
 ) -> tuple[Any, Any]:
     """The pair (model, tokenizer) of a folder or a hub name, in evaluation mode; a model object is returned as it is.
 
     `kind` is "masked" or "causal" for a model with that head, "auto" for one without a head. With `attentions` it
     is loaded so that it can return its attention. `tokenizer` (an object, a folder or a name) replaces the model's own;
     a model given as an object has none of its own. Pickled weights and repositories that bring their own code are
-    refused. Without a `device` a loaded model stays on the CPU, an object where it is.
+    refused. Without a `device` a loaded model stays on the CPU, an object where it is; `dtype` is a floating type or its
+    name, by default that of the weights.
     """
     one_of("kind", kind, KINDS)
+    number_type = None if dtype is None else _float_type(dtype)
     transformers = library()
     if isinstance(source, transformers.PreTrainedModel):
-        model = source if device is None else source.to(device)
+        model = source if device is None and dtype is None else source.to(device=device, dtype=number_type)
         return model, None if tokenizer is None else load_tokenizer(tokenizer)
     name = _located("source", source)
     if Path(name).is_dir() and not list(Path(name).glob("*.safetensors")):
         raise ArgumentError(f"source={name!r}: has no .safetensors weights, and pickled weights (.bin) are never read")
     options: dict[str, Any] = {"attn_implementation": "eager"} if attentions else {}
+    options |= {} if number_type is None else {"dtype": number_type}
     try:
         model = getattr(transformers, KINDS[kind]).from_pretrained(
             name, use_safetensors=True, trust_remote_code=False, **options
@@ -78,6 +82,14 @@ def library() -> Any:
 def no_progress_bars() -> None:
     """Keep the library's own bars off the terminal, for programs that show progress themselves."""
     library().utils.logging.disable_progress_bar()
+
+
+def _float_type(dtype: Any) -> torch.dtype:
+    """A floating type by itself or by its name."""
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise ArgumentError(f"dtype={dtype!r}: must be float32, bfloat16, float16 or another floating type of torch")
+    return found
 
 
 def _located(argument: str, source: Any) -> str:
