@@ -48,15 +48,10 @@ class ExactModel:
         return len(self.vocab)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of token strings with blanks between them."""
-        known = {token: number for number, token in enumerate(self.vocab.tokens)}
-        for word in text.split():
-            if word not in known:
-                raise ArgumentError(f"{word!r}: not a token of this world; they are {' '.join(self.vocab.tokens[:20])}")
-        return [known[word] for word in text.split()]
+        return self.vocab.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return " ".join(self.vocab.tokens[token] for token in tokens)
+        return self.vocab.text(tokens)
 
     def start(self, prompts: Prompts, *, room: int, hidden: Hidden | None = None) -> ExactSession:
         if hidden is not None:

@@ -48,14 +48,10 @@ class TransformerModel:
         return next(self.network.parameters()).device
 
     def encode(self, text: str) -> list[int]:
-        known = self._names()
-        for word in text.split():
-            if word not in known.tokens:
-                raise ArgumentError(f"{word!r}: not a token of this model; they are {' '.join(known.tokens[:20])}")
-        return [known.tokens.index(word) for word in text.split()]
+        return self._names().encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return " ".join(self._names().decode(torch.tensor(list(tokens), dtype=torch.long)))
+        return self._names().text(tokens)
 
     def _names(self) -> Vocab:
         if self.vocab is None:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, nearest
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,17 @@ class Vocab:
 
     def decode(self, ids: Int[Tensor, " position"]) -> list[str]:
         return [self.tokens[i] for i in ids.tolist()]
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of tokens with blanks between them."""
+        for word in text.split():
+            if word not in self.tokens:
+                raise ArgumentError(f"{word!r}: not a token of this vocabulary{nearest(word, self.tokens)}")
+        return [self.tokens.index(word) for word in text.split()]
+
+    def text(self, ids: Sequence[int] | Tensor) -> str:
+        """Tokens with blanks between them."""
+        return " ".join(self.tokens[i] for i in (ids.tolist() if isinstance(ids, Tensor) else ids))
 
 
 @dataclass(frozen=True)
