@@ -112,6 +112,15 @@ def test_worlds_bring_their_own_sizes():
     assert opened.evaluate(world.accepts).all()
 
 
+@pytest.mark.parametrize("prune", [False, True])
+def test_ended_strings_can_be_padded(prune):
+    """The same strings with the same probabilities, all at one depth."""
+    world = Random(2, 3, 4, eos=0, zeros=0.3)
+    tree = world.tree(pad=True, prune=prune)
+    assert (tree.depth[tree.leaves] == 4).all()
+    compare(tree, theory.base_law(tree), {(*s, *[0] * (4 - len(s))): p for s, p in world.leaves()})
+
+
 def test_truncation_changes_the_base_law():
     world = Random(0, 3, 3)
     greedy = theory.Tree.of(
@@ -309,7 +318,7 @@ def test_exhaustive_tokenwise(case, keep):
             return
         reached += p
         good = [a for a in range(world.vocab) if world.score((*s, a)) >= 0.5]
-        weights = {a: world.law(s)[a] for a in good} if keep == "sample" else {a: 1.0 for a in good[:1]}
+        weights = {a: world.law(s)[a] for a in good} if keep == "sample" else dict.fromkeys(good[:1], 1.0)
         total = sum(weights.values())
         for a, weight in weights.items():
             if weight:
@@ -393,10 +402,7 @@ def algorithm_1(world, quota, stride, redo, verify_redo):
         if world.over(s):
             law[s] += p
             return
-        if redo == "released-counter":
-            redone = len(s) < greedy
-        else:
-            redone = greedy > 0
+        redone = len(s) < greedy if redo == "released-counter" else greedy > 0
         probs = world.law(s)
         options = [(int(np.argmax(probs)), 1.0)] if redone else [(a, q) for a, q in enumerate(probs) if q]
         for a, q in options:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from sandtable.arguments import number, whole
+from sandtable.arguments import ArgumentError, number, whole
 
 
 def action_level_tv(length: int, error: float) -> float:
@@ -51,6 +51,8 @@ def product_tv(chances: Float[np.ndarray, " position"], *, grid: float = 1e-4) -
     only raise the mean of a convex function, by O(grid²) each time: an upper bound, within 10⁻⁵ for 256 bits.
     """
     chances = np.asarray(chances, dtype=float)
+    if chances.ndim != 1 or not bool(((chances > 0) & (chances < 1)).all()):
+        raise ArgumentError("chances: must be a vector of probabilities strictly between 0 and 1")
     ratios = np.stack([2 * (1 - chances), 2 * chances])
     logs = np.log(ratios) / grid
     low, high = int(np.floor(logs.min(0)).sum()), int(np.ceil(logs.max(0)).sum())

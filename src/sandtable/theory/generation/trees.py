@@ -51,6 +51,7 @@ class Tree:
         eos: int | None = None,
         truncation: NextToken | None = None,
         prompt: Sequence[int] = (),
+        pad: bool = False,
         prune: bool = False,
         rows: int = _ROWS,
     ) -> Tree:
@@ -58,6 +59,7 @@ class Tree:
 
         `horizon`, `vocab` and `eos` default to what the world says. `truncation` maps rows of probabilities to those
         actually sampled (a nucleus, a temperature): π_ref is then the truncated law. Every prefix follows `prompt`.
+        With `pad` an ended string goes on with `eos` to the horizon, so that all leaves are at one depth.
         `prune` leaves out prefixes of probability zero. The law is asked about `rows` prefixes at a time.
         """
         ask = law.next_token_probs if isinstance(law, HasNextToken) else law
@@ -67,6 +69,7 @@ class Tree:
         vocab = getattr(law, "vocab", None) if vocab is None else vocab
         size = None if vocab is None else len(vocab) if isinstance(vocab, Vocab) else whole("vocab", vocab)
         eos = getattr(law, "eos", None) if eos is None else eos
+        end = -2 if eos is None else whole("eos", eos, least=0)  # no node has −2
         prompt = tuple(int(token) for token in prompt)
 
         parents, tokens, steps, starts = [np.full(1, -1)], [np.full(1, -1)], [np.ones(1)], [0, 1]
@@ -76,17 +79,20 @@ class Tree:
             inner = np.flatnonzero(~leaves[-1])
             if not len(inner):
                 break
+            ended = pad & (tokens[-1][inner] == end)
             if starts[-1] + len(inner) * (1 if prune else size or 1) > _MOST_NODES:
                 raise ArgumentError(f"horizon={horizon}: the tree has more than {_MOST_NODES} nodes")
             prefix = prefix[torch.from_numpy(inner)]
-            probs = _ask(ask, prefix, prompt, truncation, size, rows)
-            size = probs.shape[1]
-            row, token = np.nonzero(probs) if prune else np.divmod(np.arange(probs.size), size)
+            known = _ask(ask, prefix[torch.from_numpy(~ended)], prompt, truncation, size, rows)
+            size = known.shape[1]
+            probs = np.zeros((len(inner), size))
+            probs[~ended], probs[ended, end] = known, 1.0
+            row, token = np.nonzero((probs > 0) | ~(ended[:, None] | prune))
             prefix = torch.cat([prefix[torch.from_numpy(row)], torch.from_numpy(token)[:, None]], dim=1)
             parents.append(starts[-2] + inner[row])
             tokens.append(token)
             steps.append(probs[row, token])
-            leaves.append(np.full(len(row), depth == horizon) | (token == eos))
+            leaves.append(np.full(len(row), depth == horizon) | ((token == end) & (not pad)))
             starts.append(starts[-1] + len(row))
         return cls(
             parent=np.concatenate(parents),
