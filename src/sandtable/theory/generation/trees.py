@@ -86,7 +86,8 @@ class Tree:
             known = _ask(ask, prefix[torch.from_numpy(~ended)], prompt, truncation, size, rows)
             size = known.shape[1]
             probs = np.zeros((len(inner), size))
-            probs[~ended], probs[ended, end] = known, 1.0
+            probs[~ended] = known
+            probs[ended, max(end, 0)] = 1.0
             row, token = np.nonzero((probs > 0) | ~(ended[:, None] | prune))
             prefix = torch.cat([prefix[torch.from_numpy(row)], torch.from_numpy(token)[:, None]], dim=1)
             parents.append(starts[-2] + inner[row])
