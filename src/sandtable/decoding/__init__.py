@@ -3,10 +3,13 @@
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.ancestral import ancestral, greedy
 from sandtable.decoding.backtrack import backtrack
+from sandtable.decoding.best_of import best_of_n, block_best_of_n
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import Cost, Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+from sandtable.decoding.rejection import block_rejection, rejection
+from sandtable.decoding.tokenwise import action_level, exhaustive_tokenwise, tokenwise_rejection
 from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
 from sandtable.decoding.truncation import Truncation
@@ -30,8 +33,15 @@ __all__ = [
     "Truncation",
     "Verifier",
     "View",
+    "action_level",
     "ancestral",
     "as_language_model",
     "backtrack",
+    "best_of_n",
+    "block_best_of_n",
+    "block_rejection",
+    "exhaustive_tokenwise",
     "greedy",
+    "rejection",
+    "tokenwise_rejection",
 ]

@@ -68,7 +68,8 @@ class CachedSession(Session):
         self._seen = self._seen.minimum(self.lengths)
 
     def _take(self, index: Int[Tensor, " row"]) -> None:
-        line_of = torch.zeros(int(self._rows.max()) + 1, dtype=torch.long, device=index.device)
+        # Copies of rows that retired get some line; they are never asked about.
+        line_of = torch.zeros(len(self._seen), dtype=torch.long, device=index.device)
         line_of[self._rows] = torch.arange(len(self._rows), device=index.device)
         self._take_lines(line_of[index])
         self._seen = self._seen[index]

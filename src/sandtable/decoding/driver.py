@@ -16,7 +16,7 @@ from torch import Tensor
 from sandtable.arguments import ArgumentError, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.draws import Draws
-from sandtable.decoding.generation import Cost, Generation
+from sandtable.decoding.generation import COSTS, Cost, Generation
 from sandtable.decoding.language_model import LanguageModel, Session, check_room, read_prompts
 from sandtable.decoding.trace import Trace
 from sandtable.decoding.truncation import Truncation
@@ -37,6 +37,8 @@ class Call:
     max_tokens: int
     cost: Cost
     trace: Trace | None = None
+    owners: Int[Tensor, " row"] | None = None
+    """In a branch: the row of the call it came from that each of its rows continues."""
 
     def __post_init__(self) -> None:
         self.ends = self.session.prompts + self.max_tokens
@@ -63,9 +65,14 @@ class Call:
         last = session.tokens.gather(1, (session.lengths - 1).clamp(min=0)[:, None])[:, 0]
         return full | ((last == eos) & (session.lengths > session.prompts))
 
-    def next_token(self, rows: Tensor, greedy: Tensor | None = None) -> Int[Tensor, " row"]:
-        """A token for each of `rows` from the truncated law, the likeliest where `greedy`; one query each."""
-        logits = self.session.logits(rows)
+    def next_token(
+        self, rows: Tensor, greedy: Tensor | None = None, logits: Tensor | None = None
+    ) -> Int[Tensor, " row"]:
+        """A token for each of `rows` from the truncated law, the likeliest where `greedy`; one query each.
+
+        `logits` are the model's, if the caller holds them already.
+        """
+        logits = self.session.logits(rows) if logits is None else logits
         self.cost.add(queries=rows)
         if self.law.greedy:
             return logits.argmax(-1)
@@ -91,10 +98,42 @@ class Call:
         assert self.judge is not None
         scores = self.judge(self.session, rows)
         rejected = rows & (scores < threshold)
+        self.verdict(rows, scores, rejected)
+        return rejected, scores
+
+    def verdict(self, rows: Tensor, scores: Tensor, rejected: Tensor) -> None:
+        """Note what was said of `rows`, and which were turned down."""
         self.cost.add(rejections=rejected)
         if self.trace is not None:
             self.trace.scored(self.session, rows, scores, ~rejected)
-        return rejected, scores
+
+    def branch(self, copies: int) -> Call:
+        """`copies` continuations of every row r, to be decoded together: rows r · copies … of a new call."""
+        owners = torch.arange(len(self.session), device=self.ends.device).repeat_interleave(copies)
+        return Call(
+            self.model,
+            self.session.fork(owners),
+            None if self.judge is None else self.judge.branch(owners),
+            self.draws.split(copies),
+            self.law,
+            self.max_tokens,
+            Cost.zero(len(owners), self.model.device),
+            owners=owners,
+        )
+
+    def adopt(self, branch: Call, kept: Int[Tensor, " row"], scores: Tensor | None = None) -> None:
+        """Go on from row `kept[r]` of a branch instead of row r; all rows of the branch are on the bill."""
+        assert branch.owners is not None
+        if self.trace is not None:
+            self.trace.chosen(self.session, branch.session, kept, scores)
+        forwards, passes = self.session.forwards, self.session.passes + branch.session.passes
+        for name in COSTS:
+            getattr(self.cost, name).index_add_(0, branch.owners, getattr(branch.cost, name))
+        forwards.index_add_(0, branch.owners, branch.session.forwards)
+        if self.judge is not None and branch.judge is not None:
+            self.judge.calls.index_add_(0, branch.owners, branch.judge.calls)
+        self.session = branch.session.fork(kept)
+        self.session.forwards, self.session.passes = forwards, passes
 
     def result(self, **outcome: Any) -> Generation:
         if self.judge is not None:

@@ -62,6 +62,30 @@ class Trace:
             if count:
                 self.events.append(Event(self.step, row, "erase", lengths[row], count))
 
+    def chosen(self, session: Session, branch: Session, kept: Tensor, scores: Tensor | None) -> None:
+        """Several continuations of every row of `session` were tried, one of them is kept.
+
+        Each is written down as appended, scored and erased; then the kept one is appended for good.
+        """
+        self.step += 1
+        copies, starts = len(branch) // len(session), session.lengths.tolist()
+        values = [float("nan")] * len(branch) if scores is None else scores.tolist()
+        for row, (start, winner) in enumerate(zip(starts, kept.tolist(), strict=True)):
+            candidates = [branch.row(number)[start:] for number in range(row * copies, (row + 1) * copies)]
+            if not any(candidates):
+                continue
+            for number, tokens in enumerate(candidates, start=row * copies):
+                self._write(row, start, tokens, "candidate")
+                self.events.append(
+                    Event(self.step, row, "score", start + len(tokens), score=values[number], passed=number == winner)
+                )
+                self.events.append(Event(self.step, row, "erase", start, len(tokens)))
+            self._write(row, start, candidates[winner - row * copies], "kept")
+
+    def _write(self, row: int, start: int, tokens: Sequence[int], how: str) -> None:
+        for length, token in enumerate(tokens, start=start + 1):
+            self.events.append(Event(self.step, row, "append", length, token, how=how))
+
     def of_row(self, row: int) -> list[Event]:
         return [event for event in self.events if event.row == row]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+
+_VIEWED = 2**24
+"""How many tokens a verifier is shown at once when it scores all continuations of many rows."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +114,66 @@ class Judge:
     def of(cls, verifier: Verifier, session: Session, first: int = 0) -> Judge:
         return cls(verifier, torch.zeros_like(session.lengths), first)
 
+    def branch(self, owners: Int[Tensor, " row"]) -> Judge:
+        """A judge of a session whose row i continues row `owners[i]` of this one's; its calls start at zero."""
+        whose = owners if self.owners is None else self.owners[owners]
+        return Judge(self.verifier, torch.zeros_like(owners), self.first, whose)
+
     def __call__(self, session: Session, rows: Tensor) -> Float[Tensor, " row"]:
         """Scores of `rows` (a mask) in float64; NaN elsewhere."""
         scores = torch.full((len(session),), torch.nan, dtype=torch.float64, device=rows.device)
         index = rows.nonzero()[:, 0]
         if len(index):
-            scores[index] = self.scored(view_of(session, index, self.verifier.needs, self.first))
+            scores[index] = self.scored(self.view(session, index))
             self.calls[index] += 1
         return scores
+
+    def children(self, session: Session, want: Bool[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
+        """Scores of the one-token continuations in `want`, in float64; zero elsewhere. Each is one call.
+
+        In one go where the verifier has `score_children`; else each is shown to it as a row: written out, or, if it
+        looks inside the model, appended, scored and erased.
+        """
+        scores = torch.zeros(want.shape, dtype=torch.float64, device=want.device)
+        index = want.any(1).nonzero()[:, 0]
+        if not len(index):
+            return scores
+        self.calls += want.sum(1)
+        if hasattr(self.verifier, "score_children"):
+            view = self.view(session, index)
+            said = self.verifier.score_children(view)  # pyright: ignore[reportAttributeAccessIssue]
+            scores[index] = checked_scores(said, (len(view), want.shape[1]), self.verifier)
+            return scores.where(want, 0.0)
+        if self.verifier.needs is not None:
+            return self._children_inside(session, want, scores)
+        pairs = want.nonzero()
+        for part in pairs.split(max(1, _VIEWED // (int(session.lengths.max()) + 1))):
+            scores[part[:, 0], part[:, 1]] = self.scored(self._grown(session, part[:, 0], part[:, 1]))
+        return scores
+
+    def _grown(self, session: Session, index: Tensor, tokens: Tensor) -> View:
+        """The view of rows `index` with one more token each, which the session does not have."""
+        view = self.view(session, index)
+        rows = torch.nn.functional.pad(view.tokens, (0, 1)).scatter(1, view.lengths[:, None], tokens[:, None])
+        return View(rows, view.lengths + 1, view.rows, view.prompts, view.model)
+
+    def _children_inside(self, session: Session, want: Tensor, scores: Tensor) -> Tensor:
+        counts = want.sum(1)
+        order = (
+            want.long().sort(dim=1, descending=True, stable=True).indices
+        )  # the wanted tokens of every row come first
+        for number in range(int(counts.max())):
+            rows, tokens = counts > number, order[:, number]
+            session.append(tokens, rows)
+            index = rows.nonzero()[:, 0]
+            scores[index, tokens[index]] = self.scored(self.view(session, index))
+            session.rewind(rows.long())
+        return scores
+
+    def view(self, session: Session, index: Int[Tensor, " some"]) -> View:
+        """Some rows of the session as the verifier sees them."""
+        view = view_of(session, index, self.verifier.needs, self.first)
+        return view if self.owners is None else replace(view, rows=self.owners[index] + self.first)
 
     def scored(self, view: View) -> Float[Tensor, " row"]:
         """The verifier's answer to one view, checked."""
