@@ -34,6 +34,9 @@ DRAWINGS: dict[str, Callable[[], Figure]] = {
     ),
     "comparison": lambda: figures.comparison([("a", 1.0, 0.9, 1.1, 1.05), ("b", 2.0, 1.5, 2.5, None)], xlabel="ratio"),
     "strips": lambda: figures.strips({"trained": SEEDS[:, 0], "shuffled": SEEDS[:, 1]}, predictions={"trained": 1.0}),
+    "frontier": lambda: figures.frontier(
+        {"plain": [("p=.9", 10.0, 0.5, 0.02), ("", 20.0, 0.6, 0.01)], "guided": [("", 15.0, 0.8, float("nan"))]}
+    ),
     "one line": lambda: figures.strips({"trained": SEEDS[:, 0]}, predictions=1.0, log_x=True),
 }
 

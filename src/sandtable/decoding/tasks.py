@@ -1,0 +1,176 @@
+"""Tasks to decode on: prompts, the rules as a verifier, and what completions are worth."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from sandtable.arguments import one_of, whole
+from sandtable.decoding.generation import Generation
+from sandtable.decoding.language_model import Hidden, LanguageModel
+from sandtable.decoding.verifiers.base import Verifier, View
+from sandtable.worlds.dyck import DyckError, FixedLengthDyck
+from sandtable.worlds.testcases import REQUESTED, TestCaseTask, first_error, token_at
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Prompts side by side with what they are about: rows of one `key` ask the same thing again."""
+
+    prompts: Sequence[Any]
+    keys: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+
+class Task(Protocol):
+    """`draw` makes prompts, `truth` is the rule-based verifier, `first_errors` and `measure` judge what was made."""
+
+    kinds: ClassVar[tuple[str, ...]]
+    """Kinds of prompts, the usual one first."""
+    blocks: ClassVar[dict[str, Any]]
+    """What a block is, for decoders that work block by block."""
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    def draw(self, count: int, repeats: int, generator: torch.Generator, *, kind: str) -> Problems:
+        """`count` different things to ask, each `repeats` times in a row."""
+        ...
+
+    def truth(self, problems: Problems) -> Verifier: ...
+
+    def first_errors(self, problems: Problems, made: Generation) -> list[int | None]:
+        """Of every row, the index (prompt included) of the token with which it first goes wrong, if it does."""
+        ...
+
+    def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
+        """`accuracy`, `diversity`, `errors` by kind; costs are in the generation itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class DyckTask:
+    """Complete the beginning of a balanced string (Botta, Li, Mehta, Ash, Zhang & Risteski 2025).
+
+    Accuracy is the share of valid strings, diversity how many different completions a prompt got.
+    """
+
+    world: FixedLengthDyck = field(default_factory=FixedLengthDyck)
+    lengths: tuple[int, int] = (25, 31)
+    p: float = 0.8
+    kinds: ClassVar[tuple[str, ...]] = ("ood", "test")
+    blocks: ClassVar[dict[str, Any]] = {"boundary": 4}
+
+    @property
+    def max_tokens(self) -> int:
+        return self.world.longest - 1 - self.lengths[0]
+
+    def draw(self, count: int, repeats: int, generator: torch.Generator, *, kind: str = "ood") -> Problems:
+        """Prompts of another bracket law (`ood`), or of the law of training (`test`)."""
+        p = self.p if one_of("kind", kind, self.kinds) == "ood" else self.world.p
+        rows = self.world.prompts(whole("count", count), generator, lengths=self.lengths, p=p)
+        again = [row for row in rows for _ in range(whole("repeats", repeats))]
+        return Problems(again, [str(number // repeats) for number in range(len(again))])
+
+    def truth(self, problems: Problems) -> Verifier:
+        return _DyckRules(self.world)
+
+    def first_errors(self, problems: Problems, made: Generation) -> list[int | None]:
+        found = self.world.first_error(made.tokens, made.lengths).position.tolist()
+        return [None if place < 0 else place for place in found]
+
+    def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
+        valid = self.world.valid(made.tokens, made.lengths)
+        kinds = self.world.first_error(made.tokens, made.lengths).kind[~valid].tolist()
+        errors = Counter(DyckError(kind).name if kind else "UNFINISHED" for kind in kinds)
+        by_key: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+        for key, row in zip(problems.keys, made.completions, strict=True):
+            by_key[key].add(tuple(row))
+        distinct = [len(rows) for rows in by_key.values()]
+        return {
+            "accuracy": float(valid.double().mean()),
+            "diversity": sum(distinct) / len(distinct),
+            "errors": dict(errors.most_common()),
+        }
+
+
+@dataclass(frozen=True)
+class _DyckRules:
+    world: FixedLengthDyck
+    needs: Hidden | None = None
+    is_value: bool = False
+
+    def score(self, view: View) -> Float[Tensor, " row"]:
+        return self.world.accepts(view.tokens, view.lengths)
+
+
+@dataclass(frozen=True)
+class AppendTask:
+    """List eight test cases of a Python function that appends (Botta, Li, Mehta, Ash, Zhang & Risteski 2025).
+
+    Accuracy is the share of the cases asked for that are correct and different from all others of their function name,
+    diversity the number of those. What a model writes is parsed, never run.
+    """
+
+    suite: TestCaseTask = field(default_factory=TestCaseTask)
+    max_tokens: int = 384
+    kinds: ClassVar[tuple[str, ...]] = ("test", "ood", "train")
+    blocks: ClassVar[dict[str, Any]] = {"boundary": "\n", "max_blocks": REQUESTED}
+
+    def draw(self, count: int, repeats: int, generator: torch.Generator, *, kind: str = "test") -> Problems:
+        """`count` function names: new ones, words that mislead (`ood`), or those of verifier training (`train`)."""
+        suite = TestCaseTask(sums=self.suite.sums, functions=whole("count", count))
+        pairs = suite.prompts(repeats, generator, names=one_of("kind", kind, self.kinds))
+        return Problems([prompt for _, prompt in pairs], [name for name, _ in pairs])
+
+    def truth(self, problems: Problems) -> Verifier:
+        return _AppendRules(tuple(problems.keys))
+
+    def first_errors(self, problems: Problems, made: Generation) -> list[int | None]:
+        places = []
+        rows = zip(problems.keys, made.completions, made.text, made.prompts.tolist(), made.ended.tolist(), strict=True)
+        for name, tokens, text, start, ended in rows:
+            error = first_error(text, name, finished=ended)
+            place = None if error is None else token_at(error.position, tokens, made.model.decode)
+            # An end that comes too early is the fault of the end token itself.
+            places.append(None if place is None else start + min(place, len(tokens) - 1))
+        return places
+
+    def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
+        by_name: dict[str, list[str]] = defaultdict(list)
+        for name, text in zip(problems.keys, made.text, strict=True):
+            by_name[name].append(text)
+        found = self.suite.score(by_name)
+        return {"accuracy": found["accuracy"], "diversity": found["distinct"], "errors": found["errors"]}
+
+
+@dataclass(frozen=True)
+class _AppendRules:
+    """Whether a completion can still become right; of a finished one, whether it is."""
+
+    names: tuple[str, ...]
+    needs: Hidden | None = None
+    is_value: bool = False
+
+    def score(self, view: View) -> Float[Tensor, " row"]:
+        last = view.tokens.gather(1, (view.lengths - 1)[:, None])[:, 0]
+        ended = (last == view.model.eos).tolist() if view.model.eos is not None else [False] * len(view)
+        rows = zip(view.completion, view.rows.tolist(), ended, strict=True)
+        right = [first_error(text, self.names[row], finished=end) is None for text, row, end in rows]
+        return torch.tensor(right, dtype=torch.float64, device=view.tokens.device)
+
+
+def prompts_fit(model: LanguageModel, problems: Problems, max_tokens: int) -> int:
+    """`max_tokens`, or as many as the model's context leaves for the longest prompt."""
+    if model.longest is None:
+        return max_tokens
+    sizes = (len(model.encode(prompt)) if isinstance(prompt, str) else len(prompt) for prompt in problems.prompts)
+    return max(1, min(max_tokens, model.longest - max(sizes)))
