@@ -73,11 +73,25 @@ class Lookup:
         for node, value in values.items():
             self.table[sum((token + 1) * self.base**i for i, token in enumerate(node))] = value
 
-    def score(self, view):
+    def code(self, view):
         place = torch.arange(view.tokens.shape[1]) - view.prompts[:, None]
         inside = (place >= 0) & (place < (view.lengths - view.prompts)[:, None])
         digits = torch.where(inside, (view.tokens + 1) * self.base ** place.clamp(min=0), 0)
-        return self.table[digits.sum(1)]
+        return digits.sum(1)
+
+    def score(self, view):
+        return self.table[self.code(view)]
+
+
+class Children(Lookup):
+    """The same, but only for all children of a node at once."""
+
+    def score(self, view):
+        raise AssertionError("children were to be asked for")
+
+    def score_children(self, view):
+        tokens = torch.arange(1, self.base) * self.base ** (view.lengths - view.prompts)[:, None]
+        return self.table[self.code(view)[:, None] + tokens]
 
 
 def random_tree(vocab=3, horizon=3, eos=None, seed=0, zeros=0.0):
@@ -87,7 +101,7 @@ def random_tree(vocab=3, horizon=3, eos=None, seed=0, zeros=0.0):
     for size in range(horizon):
         weights = torch.rand(vocab**size, vocab, generator=generator, dtype=torch.float64) + 0.05
         weights *= torch.rand(weights.shape, generator=generator) >= zeros
-        weights[:, 0] += 1e-3
+        weights[:, 0] += 0.05
         tables.append(weights / weights.sum(1, keepdim=True))
         for number, node in enumerate(itertools.product(range(vocab), repeat=size)):
             probs[node] = tables[size][number].tolist()
