@@ -305,31 +305,32 @@ def test_tokenwise_without_a_limit_is_the_limit(case):
 
 
 @RANDOM
-@pytest.mark.parametrize("keep", ["sample", "first"])
-def test_exhaustive_tokenwise(case, keep):
+@pytest.mark.parametrize("pick", ["sample", "likeliest"])
+def test_exhaustive_tokenwise(case, pick):
     world = Random(*case)
     tree = world.tree()
-    law, reached = defaultdict(float), 0.0
+    law, reached, calls = defaultdict(float), 0.0, 0.0
 
     def walk(s, p):
-        nonlocal reached
+        nonlocal reached, calls
         if world.over(s):
             law[s] += p
             return
         reached += p
-        good = [a for a in range(world.vocab) if world.score((*s, a)) >= 0.5]
-        weights = {a: world.law(s)[a] for a in good} if keep == "sample" else dict.fromkeys(good[:1], 1.0)
-        total = sum(weights.values())
+        possible = {a: q for a, q in enumerate(world.law(s)) if q}
+        calls += p * len(possible)
+        weights = {a: q for a, q in possible.items() if world.score((*s, a)) >= 0.5}
+        if pick == "likeliest" and weights:
+            weights = {max(weights, key=weights.get): 1.0}
         for a, weight in weights.items():
-            if weight:
-                walk((*s, a), p * weight / total)
+            walk((*s, a), p * weight / sum(weights.values()))
 
     walk((), 1.0)
-    found = theory.exhaustive_tokenwise(tree, world.values(tree), keep=keep)
+    found = theory.exhaustive_tokenwise(tree, world.values(tree), pick=pick)
     np.testing.assert_allclose(found.law.sum() + found.fail, 1)
     compare(tree, found.law, law)
-    assert found.verifier_calls == pytest.approx(reached * world.vocab)
-    assert found.queries == pytest.approx(reached if keep == "sample" else 0.0)
+    assert found.verifier_calls == pytest.approx(calls)
+    assert found.queries == pytest.approx(reached)
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Exact analysis of generation on enumerable trees: output laws, expected queries, and the chain behind VGB."""
 
 from sandtable.theory.generation.amplification import action_level_tv, first_leaf_bits, first_leaf_tv, product_tv
-from sandtable.theory.generation.backtracking import backtracking, likeliest, slip_accuracy, slip_queries
+from sandtable.theory.generation.backtracking import backtracking, slip_accuracy, slip_queries
 from sandtable.theory.generation.laws import (
     Prediction,
     action_level,
@@ -12,6 +12,7 @@ from sandtable.theory.generation.laws import (
     coverage,
     exhaustive_tokenwise,
     kl,
+    likeliest,
     rejection,
     restricted_law,
     tokenwise,

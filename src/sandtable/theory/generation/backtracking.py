@@ -7,11 +7,11 @@ slips with probability η at each token, with a perfect verifier: closed forms.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy import stats
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
-from sandtable.theory.generation.laws import Prediction
+from sandtable.theory.generation.laws import Prediction, likeliest
 from sandtable.theory.generation.trees import Tree, node_array
 
 REDO = ("argmax", "sample", "none", "greedy-rest", "released-counter")
@@ -70,14 +70,6 @@ def backtracking(
         state = {"argmax": erased, "greedy-rest": np.ones_like(nodes)}.get(redo, np.zeros_like(nodes))
         entering = np.bincount(state * len(tree) + back, turned, minlength=states * len(tree)).reshape(states, -1)
     return Prediction(law, 0.0, queries, calls, backtracks=returns, erased=lost)
-
-
-def likeliest(tree: Tree) -> Bool[np.ndarray, " nodes"]:
-    """Whether a node's last token is the argmax of π_ref after the rest, the first of equals."""
-    order = np.lexsort((tree.token[1:], -tree.step[1:], tree.parent[1:])) + 1
-    best = np.zeros(len(tree), dtype=bool)
-    best[order[np.diff(tree.parent[order], prepend=-1) != 0]] = True
-    return best
 
 
 # -- the oracle that slips -------------------------------------------------------------------------------------------

@@ -168,31 +168,36 @@ def action_level(
 
 
 def exhaustive_tokenwise(
-    tree: Tree, values: Float[np.ndarray, " nodes"], *, threshold: float = 0.5, keep: str = "sample"
+    tree: Tree, values: Float[np.ndarray, " nodes"], *, threshold: float = 0.5, pick: str = "sample"
 ) -> Prediction:
-    """At each position verify every continuation and keep an accepted one: |Σ| verifier calls for each token.
+    """At each position verify every token that π_ref may draw and keep an accepted one: at most |Σ| calls a token.
 
-    `keep` is "sample" (∝ π_ref among the accepted, the law of tokenwise rejection at one query a token) or "first"
-    (the first token accepted, whether or not π_ref ever draws it).
+    `pick` is "sample" (∝ π_ref among the accepted, the law of tokenwise rejection) or "likeliest". It fails where
+    nothing is accepted.
     """
-    one_of("keep", keep, ("sample", "first"))
-    accepted = node_array("values", values, tree) >= threshold
-    chance = tree.step * accepted
-    if keep == "first":
-        earlier = np.cumsum(accepted)  # accepted nodes up to here; children of a node stand next to each other
-        first = np.flatnonzero(np.diff(tree.parent, prepend=-2))
-        before = np.repeat(earlier[first] - accepted[first], np.diff(np.append(first, len(tree))))
-        chance = accepted & (earlier - before == 1)
-    total = tree.all_sums(chance.astype(float))
+    one_of("pick", pick, ("sample", "likeliest"))
+    chance = tree.step * (node_array("values", values, tree) >= threshold)
+    if pick == "likeliest":
+        chance = (likeliest(tree, chance) & (chance > 0)).astype(float)
+    total = tree.all_sums(chance)
     share = np.divide(1.0, total, out=np.zeros(len(tree)), where=total > 0)
     mass = tree.descend(chance * np.append(0.0, share[tree.parent[1:]]))
-    asked = float(mass[~tree.leaf].sum())
+    law = mass[tree.leaves]
     return Prediction(
-        law=mass[tree.leaves],
-        fail=float(max(0.0, 1.0 - mass[tree.leaves].sum())),
-        queries=asked if keep == "sample" else 0.0,
-        verifier_calls=asked * tree.vocab,
+        law=law,
+        fail=float(max(0.0, 1.0 - law.sum())),
+        queries=float(mass[~tree.leaf].sum()),
+        verifier_calls=float(mass @ tree.all_sums((tree.step > 0).astype(float))),
     )
+
+
+def likeliest(tree: Tree, weights: Float[np.ndarray, " nodes"] | None = None) -> Bool[np.ndarray, " nodes"]:
+    """Whether a node has the largest weight — by default π_ref's — among its siblings, the first of equals."""
+    weights = tree.step if weights is None else weights
+    order = np.lexsort((tree.token[1:], -weights[1:], tree.parent[1:])) + 1
+    best = np.zeros(len(tree), dtype=bool)
+    best[order[np.diff(tree.parent[order], prepend=-1) != 0]] = True
+    return best
 
 
 # -- blocks of tokens ------------------------------------------------------------------------------------------------

@@ -1,0 +1,9 @@
+"""Claims on generation with a process verifier (Botta et al. 2025): query complexity, backtracking, task suites."""
+
+from sandtable.claims.verifier import exact, hidden, slips
+
+CLAIMS = (
+    *exact.CLAIMS,
+    *hidden.CLAIMS,
+    *slips.CLAIMS,
+)
