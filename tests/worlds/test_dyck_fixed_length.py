@@ -110,6 +110,7 @@ def test_probabilities_of_prefixes_and_next_tokens(world):
         some = [row for row in rows if len(row) == end]
         scores = world.log_prob(torch.tensor(some)).exp()
         assert scores.tolist() == pytest.approx([prefixes[row[1:]] for row in some], rel=1e-12)
+        assert torch.allclose(world.closed_form(torch.tensor(some)).exp(), scores, rtol=1e-12)
         assert torch.equal(world.next_token_probs(torch.tensor(some)), law[lengths == end])
     assert world.accepts(padded, lengths).all()
     assert world.next_token_probs(torch.zeros(3, 0, dtype=torch.long))[:, BOS].eq(1).all()
@@ -126,7 +127,7 @@ def test_the_parser_on_every_row_of_tokens(world):
         assert found.kind.tolist() == [kind for _, kind in expected]
         assert torch.equal(world.accepts(rows), found.kind == 0)
         assert torch.equal(world.log_prob(rows).isfinite(), found.kind == 0)
-        assert torch.equal(world.valid(rows), (found.kind == 0) & (size == world.longest))
+        assert torch.equal(world.valid(rows), (found.kind == 0) & (size > world.length))
 
 
 @given(
@@ -214,7 +215,7 @@ def test_prompts_are_beginnings_of_strings_with_other_brackets():
 def test_the_printed_weights_do_not_sum_to_one(length, total):
     """Every one of the D/2 closes is charged 1 − q = 1/2, whether forced or not."""
     world = FixedLengthDyck(length)
-    weights = world.printed_log_weight(world.support().batch).exp()
+    weights = world.closed_form(world.support().batch, printed=True).exp()
     assert float(weights.sum()) == pytest.approx(total, rel=1e-12)
     expected = 0.0
     for word in process(world):
@@ -224,7 +225,7 @@ def test_the_printed_weights_do_not_sum_to_one(length, total):
             weight *= ((0.2, 0.8)[token] * (1.0 if depth == 1 else 0.5)) if token < 2 else 0.5
         expected += weight
     assert float(weights.sum()) == pytest.approx(expected, rel=1e-12)
-    assert world.printed_log_weight(torch.tensor([[BOS, 2, 0, 2, 0, 2, EOS]])).item() == -math.inf
+    assert world.closed_form(torch.tensor([[BOS, 2, 0, 2, 0, 2, EOS]]), printed=True).item() == -math.inf
 
 
 def test_the_protocols():

@@ -169,19 +169,27 @@ class FixedLengthDyck:
         chosen = law.gather(-1, x.where(known, 0)[..., None])[..., 0] * known
         return chosen.log().where(real, 0.0).sum(1)
 
-    def printed_log_weight(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
-        """The published product, in which closes count 1 − q at depths d(w_{1:i}) ≤ D − i: every close, as it happens.
+    def closed_form(
+        self, batch: Batch | Int[Tensor, "batch position"], *, printed: bool = False
+    ) -> Float[Tensor, " batch"]:
+        """Logarithm of the product in the docstring of the class; −∞ for what cannot begin a string.
 
-        Forced closes are charged too, so that the weights of all strings do not sum to one.
+        The `printed` product charges 1 − q for closes with d(w_{1:i}) ≤ D − i. That is all of them, forced ones too, so
+        that the weights of all strings do not sum to one.
         """
         x, real = _rows(batch)
         depth = _BRACKETS.trace(x).depth
         left = self.length - torch.arange(x.shape[1], device=x.device)
-        opens, closes = _BRACKETS.opens(x) & real, _BRACKETS.closes(x) & real
-        counts = (x == 0) & real, (x == 1) & real, opens & (depth > 1), closes & (depth <= left)
+        free = depth <= left if printed else depth < left
+        if self.max_depth is not None and not printed:
+            free = free & (depth + 1 < self.max_depth)
+        opens, closes = _BRACKETS.opens(x), _BRACKETS.closes(x)
+        counts = x == 0, x == 1, opens & (depth > 1), closes & free
         factors = self.p, 1 - self.p, self.q, 1 - self.q
-        weight = sum(count.sum(1).double() * math.log(factor) for count, factor in zip(counts, factors, strict=True))
-        return torch.as_tensor(weight).where(self.accepts(x, real.sum(1)), -math.inf)
+        weight = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        for count, factor in zip(counts, factors, strict=True):
+            weight += (count & real).sum(1).double() * math.log(factor)
+        return weight.where(self.accepts(x, real.sum(1)), -math.inf)
 
     def _law(
         self, depth: Int[Tensor, ...], top: Int[Tensor, ...], read: Int[Tensor, ...]
@@ -210,9 +218,9 @@ class FixedLengthDyck:
     def valid(
         self, tokens: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Bool[Tensor, " batch"]:
-        """Whether each row is a complete string of this world, ⟨bos⟩ and ⟨eos⟩ included."""
+        """Whether each row is a complete string of this world: ⟨bos⟩, all D brackets, and ⟨eos⟩ or nothing more."""
         lengths = _lengths(tokens, lengths)
-        return (lengths == self.longest) & self.accepts(tokens, lengths)
+        return (lengths > self.length) & self.accepts(tokens, lengths)
 
     def first_error(
         self, tokens: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
