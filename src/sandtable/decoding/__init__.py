@@ -14,6 +14,7 @@ from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
 from sandtable.decoding.truncation import Truncation
 from sandtable.decoding.verifiers import Accepts, Noisy, Predicate, Random, Verifier, View
+from sandtable.decoding.vgb import vgb
 
 __all__ = [
     "Accepts",
@@ -44,4 +45,5 @@ __all__ = [
     "greedy",
     "rejection",
     "tokenwise_rejection",
+    "vgb",
 ]
