@@ -5,6 +5,7 @@ from sandtable.decoding.ancestral import ancestral, greedy
 from sandtable.decoding.backtrack import backtrack
 from sandtable.decoding.best_of import best_of_n, block_best_of_n
 from sandtable.decoding.draws import Draws
+from sandtable.decoding.error_prefixes import ErrorPrefixes, collect_error_prefixes
 from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import Cost, Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
@@ -13,13 +14,14 @@ from sandtable.decoding.tokenwise import action_level, exhaustive_tokenwise, tok
 from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
 from sandtable.decoding.truncation import Truncation
-from sandtable.decoding.verifiers import Accepts, Noisy, Predicate, Random, Verifier, View
+from sandtable.decoding.verifiers import Accepts, Noisy, Predicate, ProbeVerifier, Random, Verifier, View, hidden_states
 from sandtable.decoding.vgb import vgb
 
 __all__ = [
     "Accepts",
     "Cost",
     "Draws",
+    "ErrorPrefixes",
     "Event",
     "ExactModel",
     "Generation",
@@ -27,6 +29,7 @@ __all__ = [
     "LanguageModel",
     "Noisy",
     "Predicate",
+    "ProbeVerifier",
     "Random",
     "Session",
     "Trace",
@@ -41,8 +44,10 @@ __all__ = [
     "best_of_n",
     "block_best_of_n",
     "block_rejection",
+    "collect_error_prefixes",
     "exhaustive_tokenwise",
     "greedy",
+    "hidden_states",
     "rejection",
     "tokenwise_rejection",
     "vgb",

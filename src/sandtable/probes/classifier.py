@@ -1,0 +1,128 @@
+"""Classifiers on hidden states: linear, or with a few hidden layers; the model underneath stays as it is."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sandtable.arguments import ArgumentError, number, whole
+
+
+class Classifier(nn.Module):
+    """Logits of the classes: `depth` linear layers, ReLU and `hidden` units between them, on centred, scaled features.
+
+    `mean` and `scale` are those of the training features; a linear classifier of scaled features is a linear one.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, width: int, *, classes: int = 2, depth: int = 1, hidden: int = 256) -> None:
+        super().__init__()
+        self.config = dict(width=whole("width", width), classes=whole("classes", classes, least=2))
+        self.config |= dict(depth=whole("depth", depth), hidden=whole("hidden", hidden))
+        widths = [width, *[hidden] * (depth - 1), classes]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("scale", torch.ones(width))
+
+    def initialise(self, generator: torch.Generator) -> Classifier:
+        """Weights and biases uniform in ±1/√(inputs), torch's own rule, from an explicit generator."""
+        with torch.no_grad():
+            for parameter, inputs in ((p, layer.in_features) for layer in self._linear for p in layer.parameters()):
+                parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) / math.sqrt(inputs))
+        return self
+
+    @property
+    def _linear(self) -> list[nn.Linear]:
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def forward(self, features: Float[Tensor, "... width"]) -> Float[Tensor, "... classes"]:
+        if features.shape[-1] != self.config["width"]:
+            raise ArgumentError(
+                f"features of width {features.shape[-1]}: this classifier was made for {self.config['width']}"
+            )
+        x = (features.to(self.mean.dtype) - self.mean) / self.scale
+        for layer in self._linear[:-1]:
+            x = F.relu(layer(x))
+        return self._linear[-1](x)
+
+    @torch.no_grad()
+    def accuracy(self, features: Float[Tensor, "row width"], labels: Int[Tensor, " row"]) -> float:
+        """Share of rows whose likeliest class is their label."""
+        return float((self(features).argmax(-1) == labels).double().mean())
+
+
+@dataclass(frozen=True)
+class ClassifierFit:
+    """A trained classifier, as after the epoch of best validation accuracy (of equals, that of the lowest loss)."""
+
+    classifier: Classifier
+    validation_accuracy: float
+    training_accuracy: float
+    epoch: int
+    history: Float[Tensor, " epoch"]
+    """Validation accuracy after every epoch."""
+
+
+def train_classifier(
+    features: Float[Tensor, "row width"],
+    labels: Int[Tensor, " row"],
+    generator: torch.Generator,
+    *,
+    depth: int = 1,
+    hidden: int = 256,
+    lr: float = 3e-3,
+    weight_decay: float = 0.1,
+    batch_size: int = 2048,
+    epochs: int = 10,
+    least_updates: int = 400,
+    validation: float = 0.1,
+) -> ClassifierFit:
+    """Cross-entropy by AdamW on a random share 1 − `validation` of the rows; the best epoch on the rest is kept.
+
+    Small sets pass through in more than `epochs` epochs, until there were `least_updates` updates. The validation
+    accuracy chose the epoch, so it is a little optimistic: a fair number comes from rows kept aside.
+    """
+    features, labels = features.detach().float().cpu(), labels.detach().long().cpu()
+    if features.ndim != 2 or labels.shape != features.shape[:1]:
+        raise ArgumentError(
+            f"features of shape {tuple(features.shape)}, labels of shape {tuple(labels.shape)}: "
+            "must be row × width, and one label a row"
+        )
+    if not bool(features.isfinite().all()):
+        raise ArgumentError("features: must all be finite")
+    n, held = len(labels), round(number("validation", validation, above=0.0, most=0.5) * len(labels))
+    classes = int(labels.max()) + 1 if n else 0
+    if held < 1 or classes < 2 or int(labels.min()) < 0:
+        raise ArgumentError(f"{n} rows of {classes} classes: needs two classes, and at least one row for validation")
+    whole("batch_size", batch_size)
+    order = torch.randperm(n, generator=generator)
+    here, there = order[held:], order[:held]
+    classifier = Classifier(features.shape[1], classes=classes, depth=depth, hidden=hidden).initialise(generator)
+    classifier.mean.copy_(features[here].mean(0))
+    classifier.scale.copy_(features[here].std(0).clamp(min=1e-6) if len(here) > 1 else torch.ones(features.shape[1]))
+    optimizer = torch.optim.AdamW(classifier.parameters(), lr=lr, weight_decay=weight_decay)
+    updates = -(-len(here) // batch_size)
+    history, epoch, best, kept = [], 0, (-1.0, 0.0), classifier
+    with torch.enable_grad():
+        for _ in range(max(whole("epochs", epochs), -(-least_updates // updates))):
+            for rows in here[torch.randperm(len(here), generator=generator)].split(batch_size):
+                optimizer.zero_grad()
+                F.cross_entropy(classifier(features[rows]), labels[rows]).backward()
+                optimizer.step()
+            history.append(classifier.accuracy(features[there], labels[there]))
+            with torch.no_grad():
+                quality = history[-1], -float(F.cross_entropy(classifier(features[there]), labels[there]))
+            if quality > best:
+                best, epoch, kept = quality, len(history) - 1, copy.deepcopy(classifier)
+    kept.requires_grad_(False)
+    accuracy = kept.accuracy(features[here], labels[here])
+    return ClassifierFit(kept, best[0], accuracy, epoch, torch.tensor(history, dtype=torch.float64))
