@@ -30,6 +30,14 @@ def test_truncation_is_the_textbook_one(temperature, top_k, top_p):
         assert torch.allclose(probs, torch.tensor(expected, dtype=torch.float64), atol=1e-12)
 
 
+@pytest.mark.parametrize(("top_k", "top_p"), [(3, 1.0), (None, 0.43), (5, 0.67)])
+def test_the_first_of_equal_tokens_is_kept(top_k, top_p):
+    logits = torch.randint(3, (200, 9), generator=torch.Generator().manual_seed(0)).double()
+    for row, probs in zip(logits, Truncation(1.0, top_p, top_k).probs(logits), strict=True):
+        expected = nucleus(row.softmax(-1).tolist(), top_k, top_p)
+        assert torch.allclose(probs, torch.tensor(expected, dtype=torch.float64), atol=1e-12)
+
+
 @pytest.mark.parametrize("law", [Truncation(), Truncation(0.7, 0.8), Truncation(1.0, 1.0, 3), Truncation(0.0)])
 def test_draws_follow_the_law(law):
     logits = torch.randn(1, 7, generator=torch.Generator().manual_seed(3)).expand(200_000, 7)
