@@ -1,8 +1,9 @@
 """Claims on the value-guided walk that may go back (VGB, Rohatgi et al. 2025)."""
 
-from sandtable.claims.vgb import exact, first_leaf
+from sandtable.claims.vgb import dyck, exact, first_leaf
 
 CLAIMS = (
     *exact.CLAIMS,
     *first_leaf.CLAIMS,
+    *dyck.CLAIMS,
 )
