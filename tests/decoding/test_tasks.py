@@ -1,5 +1,7 @@
 """Task suites: prompts, rules and scores, against hand-made completions."""
 
+from dataclasses import replace
+
 import torch
 
 from sandtable.decoding import ExactModel, ancestral, backtrack
@@ -32,7 +34,7 @@ def test_the_exact_law_never_errs_and_repeats_are_told_apart():
     assert found["errors"] == {}
     by_prompt = [{tuple(row) for row in made.completions[i : i + 5]} for i in range(0, 100, 5)]
     assert found["diversity"] == sum(map(len, by_prompt)) / 20
-    assert DYCK.first_errors(problems, made) == [None] * 100
+    assert DYCK.first_errors(problems, made.model, made.tokens, made.lengths).eq(-1).all()
 
 
 def test_rules_catch_every_error_of_a_sloppy_law():
@@ -46,10 +48,11 @@ def test_rules_catch_every_error_of_a_sloppy_law():
     assert before["accuracy"] < 0.9
     assert set(before["errors"]) == {"INCORRECT_CLOSING_BRACKET"}
     assert after["accuracy"] == 1.0
-    for row, place in enumerate(DYCK.first_errors(problems, plain)):
+    places = DYCK.first_errors(problems, sloppy, plain.tokens, plain.lengths).tolist()
+    for row, place in enumerate(places):
         wrong = not bool(WORLD.valid(plain.tokens[row : row + 1, : plain.lengths[row]]))
-        assert (place is not None) == wrong
-        if place is not None:
+        assert (place >= 0) == wrong
+        if place >= 0:
             assert bool(WORLD.accepts(plain.tokens[row : row + 1, :place]))
             assert not bool(WORLD.accepts(plain.tokens[row : row + 1, : place + 1]))
 
@@ -85,8 +88,9 @@ def test_append_counts_distinct_correct_cases_and_finds_the_wrong_token():
     assert found["diversity"] == 2 * REQUESTED  # each name lists its eight cases once more, and once with one wrong
     assert found["accuracy"] == 2 * REQUESTED / (4 * REQUESTED)
     assert found["errors"] == {"ASSERTION_FAILURE": 1}
-    places = task.first_errors(problems, made)
-    assert [place is None for place in places] == [True, True, False, True]
+    asked = replace(problems, prompts=["012"] * 4)
+    places = task.first_errors(asked, lm, made.tokens, made.lengths).tolist()
+    assert [place < 0 for place in places] == [True, True, False, True]
     assert lm.decode(made.rows[2][3 : places[2] + 1]).endswith("== [2, 3")
     rules = task.truth(problems)
     shown = {}

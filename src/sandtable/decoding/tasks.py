@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import one_of, whole
+from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.decoding.error_prefixes import collect_error_prefixes
 from sandtable.decoding.generation import Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel
 from sandtable.decoding.verifiers.base import Verifier, View
+from sandtable.decoding.verifiers.probe import ProbeVerifier
 from sandtable.worlds.dyck import DyckError, FixedLengthDyck
 from sandtable.worlds.testcases import REQUESTED, TestCaseTask, first_error, token_at
+
+_Tokens = Int[Tensor, "row position"]
+_PerRow = Int[Tensor, " row"]
+
+LEAST_PREFIXES = 20
+"""Right and wrong prefixes without which no probe is trained."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +56,14 @@ class Task(Protocol):
 
     def truth(self, problems: Problems) -> Verifier: ...
 
-    def first_errors(self, problems: Problems, made: Generation) -> list[int | None]:
-        """Of every row, the index (prompt included) of the token with which it first goes wrong, if it does."""
+    def first_errors(
+        self,
+        problems: Problems,
+        model: LanguageModel,
+        tokens: Int[Tensor, "row position"],
+        lengths: Int[Tensor, " row"],
+    ) -> Int[Tensor, " row"]:
+        """Of every row, prompt included, the index of the token with which it first goes wrong; −1 if it does not."""
         ...
 
     def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
@@ -83,9 +98,14 @@ class DyckTask:
     def truth(self, problems: Problems) -> Verifier:
         return _DyckRules(self.world)
 
-    def first_errors(self, problems: Problems, made: Generation) -> list[int | None]:
-        found = self.world.first_error(made.tokens, made.lengths).position.tolist()
-        return [None if place < 0 else place for place in found]
+    def first_errors(
+        self,
+        problems: Problems,
+        model: LanguageModel,
+        tokens: Int[Tensor, "row position"],
+        lengths: Int[Tensor, " row"],
+    ) -> Int[Tensor, " row"]:
+        return self.world.first_error(tokens, lengths).position
 
     def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
         valid = self.world.valid(made.tokens, made.lengths)
@@ -134,14 +154,21 @@ class AppendTask:
     def truth(self, problems: Problems) -> Verifier:
         return _AppendRules(tuple(problems.keys))
 
-    def first_errors(self, problems: Problems, made: Generation) -> list[int | None]:
-        places = []
-        rows = zip(problems.keys, made.completions, made.text, made.prompts.tolist(), made.ended.tolist(), strict=True)
-        for name, tokens, text, start, ended in rows:
-            error = first_error(text, name, finished=ended)
-            place = None if error is None else token_at(error.position, tokens, made.model.decode)
-            # An end that comes too early is the fault of the end token itself.
-            places.append(None if place is None else start + min(place, len(tokens) - 1))
+    def first_errors(
+        self,
+        problems: Problems,
+        model: LanguageModel,
+        tokens: Int[Tensor, "row position"],
+        lengths: Int[Tensor, " row"],
+    ) -> Int[Tensor, " row"]:
+        places = torch.full_like(lengths, -1)
+        for row, (name, prompt) in enumerate(zip(problems.keys, problems.prompts, strict=True)):
+            start = len(model.encode(prompt))
+            written = tokens[row, start : int(lengths[row])].tolist()
+            error = first_error(model.decode(written), name, finished=written[-1:] == [model.eos])
+            if error is not None:
+                # An end that comes too early is the fault of the end token itself.
+                places[row] = start + min(token_at(error.position, written, model.decode), len(written) - 1)
         return places
 
     def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
@@ -174,3 +201,37 @@ def prompts_fit(model: LanguageModel, problems: Problems, max_tokens: int) -> in
         return max_tokens
     sizes = (len(model.encode(prompt)) if isinstance(prompt, str) else len(prompt) for prompt in problems.prompts)
     return max(1, min(max_tokens, model.longest - max(sizes)))
+
+
+def train_probe(
+    task: Task,
+    model: LanguageModel,
+    problems: Problems,
+    generator: torch.Generator,
+    *,
+    hidden: Hidden | None = None,
+    depth: int = 1,
+    batch_size: int = 256,
+    **sampling: Any,
+) -> ProbeVerifier:
+    """A verifier for `task` on the model's own hidden states (by default of its last layer): complete the problems,
+    cut at the first errors, match them by right prefixes of the same lengths, and train a classifier.
+    """
+    hidden = Hidden(getattr(model, "layers", 0)) if hidden is None else hidden
+    found = collect_error_prefixes(
+        model,
+        problems.prompts,
+        partial(task.first_errors, problems, model),
+        max_tokens=prompts_fit(model, problems, task.max_tokens),
+        generator=generator,
+        batch_size=batch_size,
+        **sampling,
+    )
+    if len(found) < LEAST_PREFIXES:
+        raise ArgumentError(
+            f"problems: {len(problems)} completions gave {len(found)} right and wrong prefixes, a probe needs "
+            f"{LEAST_PREFIXES}; give more problems"
+        )
+    return ProbeVerifier.fit(
+        model, found.rows, found.labels, generator, hidden=hidden, depth=depth, batch_size=batch_size
+    )
