@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.decoding.language_model import LanguageModel, Session
+from sandtable.decoding.language_model import LanguageModel, Session, is_end
 from sandtable.decoding.trace import Trace
 
 COSTS = ("queries", "forwards", "verifier_calls", "rejections", "backtracks", "erased")
@@ -121,12 +121,12 @@ class Generation:
         extras: dict[str, Tensor] | None = None,
     ) -> Generation:
         """The rows of a session as they stand, on the CPU."""
-        rows, eos = len(session), session.model.eos
+        rows = len(session)
         lengths = session.lengths.cpu()
         tokens = session.tokens[:, : int(lengths.max())].cpu()
         cost.forwards.copy_(session.forwards)
         last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0] if tokens.shape[1] else lengths * 0
-        ended = (lengths > 0) & (last == eos) if eos is not None else torch.zeros(rows, dtype=torch.bool)
+        ended = (lengths > 0) & is_end(session.model, last)
         positions = torch.arange(tokens.shape[1])
         return Generation(
             tokens=tokens.masked_fill(positions >= lengths[:, None], 0),

@@ -34,7 +34,10 @@ class Hidden:
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """What decoders need: a next-token law for any prefix. `longest` bounds prompt and continuation together."""
+    """What decoders need: a next-token law for any prefix. `longest` bounds prompt and continuation together.
+
+    A row ends with `eos`, or with any token of `other_ends`, if the model has such a tuple.
+    """
 
     @property
     def vocab_size(self) -> int: ...
@@ -202,6 +205,16 @@ def read_prompts(model: Any, prompts: Prompts, *, empty: bool) -> list[Int[Tenso
             )
         rows.append(row)
     return rows
+
+
+def is_end(model: LanguageModel, tokens: Int[Tensor, "*some"]) -> Bool[Tensor, "*some"]:
+    """Which of `tokens` end a row of the model."""
+    if model.eos is None:
+        return torch.zeros_like(tokens, dtype=torch.bool)
+    found = tokens == model.eos
+    for other in getattr(model, "other_ends", ()):
+        found = found | (tokens == other)
+    return found
 
 
 def check_room(model: Any, longest_prompt: int) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.decoding.error_prefixes import collect_error_prefixes
 from sandtable.decoding.generation import Generation
-from sandtable.decoding.language_model import Hidden, LanguageModel
+from sandtable.decoding.language_model import Hidden, LanguageModel, is_end
 from sandtable.decoding.verifiers.base import Verifier, View
 from sandtable.decoding.verifiers.probe import ProbeVerifier
 from sandtable.worlds.dyck import DyckError, FixedLengthDyck
@@ -165,7 +165,8 @@ class AppendTask:
         for row, (name, prompt) in enumerate(zip(problems.keys, problems.prompts, strict=True)):
             start = len(model.encode(prompt))
             written = tokens[row, start : int(lengths[row])].tolist()
-            error = first_error(model.decode(written), name, finished=written[-1:] == [model.eos])
+            ended = bool(written) and bool(is_end(model, tokens[row, int(lengths[row]) - 1]))
+            error = first_error(model.decode(written), name, finished=ended)
             if error is not None:
                 # An end that comes too early is the fault of the end token itself.
                 places[row] = start + min(token_at(error.position, written, model.decode), len(written) - 1)
@@ -189,7 +190,7 @@ class _AppendRules:
 
     def score(self, view: View) -> Float[Tensor, " row"]:
         last = view.tokens.gather(1, (view.lengths - 1)[:, None])[:, 0]
-        ended = (last == view.model.eos).tolist() if view.model.eos is not None else [False] * len(view)
+        ended = is_end(view.model, last).tolist()
         rows = zip(view.completion, view.rows.tolist(), ended, strict=True)
         right = [first_error(text, self.names[row], finished=end) is None for text, row, end in rows]
         return torch.tensor(right, dtype=torch.float64, device=view.tokens.device)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number
 from sandtable.decoding.driver import Call
+from sandtable.decoding.language_model import is_end
 from sandtable.decoding.verifiers.base import Judge, as_verifier
 
 
@@ -57,8 +59,7 @@ class Values:
         """The values of the one-token continuations in `want`; zero elsewhere."""
         call, session = self.call, self.call.session
         leaf = (session.lengths + 1 >= call.ends)[:, None].expand_as(want).clone()
-        if call.model.eos is not None:
-            leaf[:, call.model.eos] = True
+        leaf |= is_end(call.model, torch.arange(want.shape[1], device=want.device))
         if self.outcome is self.inner:
             values = self.inner.children(session, want)
             return values.where(leaf, values.clamp(min=self.floor)).where(want, 0.0)
