@@ -10,6 +10,7 @@ from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import Cost, Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
 from sandtable.decoding.rejection import block_rejection, rejection
+from sandtable.decoding.smc import smc
 from sandtable.decoding.tokenwise import action_level, exhaustive_tokenwise, tokenwise_rejection
 from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
@@ -49,6 +50,7 @@ __all__ = [
     "greedy",
     "hidden_states",
     "rejection",
+    "smc",
     "tokenwise_rejection",
     "vgb",
 ]

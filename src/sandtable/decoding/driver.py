@@ -17,7 +17,7 @@ from sandtable.arguments import ArgumentError, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.generation import COSTS, Cost, Generation
-from sandtable.decoding.language_model import LanguageModel, Session, check_room, read_prompts
+from sandtable.decoding.language_model import LanguageModel, Session, check_room, is_end, read_prompts
 from sandtable.decoding.trace import Trace
 from sandtable.decoding.truncation import Truncation
 from sandtable.decoding.verifiers.base import Judge, Verifier, as_verifier
@@ -58,12 +58,12 @@ class Call:
 
     def over(self) -> Bool[Tensor, " row"]:
         """Rows that are full, or whose last generated token is ⟨eos⟩."""
-        session, eos = self.session, self.model.eos
+        session = self.session
         full = session.lengths >= self.ends
-        if eos is None:
+        if self.model.eos is None:
             return full
         last = session.tokens.gather(1, (session.lengths - 1).clamp(min=0)[:, None])[:, 0]
-        return full | ((last == eos) & (session.lengths > session.prompts))
+        return full | (is_end(self.model, last) & (session.lengths > session.prompts))
 
     def next_token(
         self, rows: Tensor, greedy: Tensor | None = None, logits: Tensor | None = None
@@ -121,19 +121,25 @@ class Call:
             owners=owners,
         )
 
+    def recast(self, index: Int[Tensor, " row"]) -> None:
+        """Let row i go on as a copy of row `index[i]`; what the rows have cost stays where it is."""
+        forwards, passes = self.session.forwards, self.session.passes
+        self.session = self.session.fork(index)
+        self.session.forwards, self.session.passes = forwards, passes
+
     def adopt(self, branch: Call, kept: Int[Tensor, " row"], scores: Tensor | None = None) -> None:
         """Go on from row `kept[r]` of a branch instead of row r; all rows of the branch are on the bill."""
         assert branch.owners is not None
         if self.trace is not None:
             self.trace.chosen(self.session, branch.session, kept, scores)
-        forwards, passes = self.session.forwards, self.session.passes + branch.session.passes
+        bill = self.session.forwards.index_add(0, branch.owners, branch.session.forwards)
+        passes = self.session.passes + branch.session.passes
+        self.session = branch.session.fork(kept)
+        self.session.forwards, self.session.passes = bill, passes
         for name in COSTS:
             getattr(self.cost, name).index_add_(0, branch.owners, getattr(branch.cost, name))
-        forwards.index_add_(0, branch.owners, branch.session.forwards)
         if self.judge is not None and branch.judge is not None:
             self.judge.calls.index_add_(0, branch.owners, branch.judge.calls)
-        self.session = branch.session.fork(kept)
-        self.session.forwards, self.session.passes = forwards, passes
 
     def result(self, **outcome: Any) -> Generation:
         if self.judge is not None:

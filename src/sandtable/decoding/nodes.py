@@ -85,15 +85,17 @@ class Nodes:
     def read(self, at: Int[Tensor, " row"], rows: Bool[Tensor, " row"]) -> Bool[Tensor, " row"]:
         """Ask the model and the verifier about those nodes of `rows` that are new, and say in which rows they are."""
         new = rows & ~self.known[at]
-        if bool(new.any()):
-            law = self.call.law.probs(self.call.session.logits(new))
-            listed = self.tokens.shape[1]
-            tokens = law.topk(listed).indices if listed < law.shape[1] else self.tokens[:1].expand_as(law)
-            want = torch.zeros_like(law, dtype=torch.bool).scatter_(1, tokens, True) & (law > 0) & new[:, None]
-            values = self.values_of.children(want).gather(1, tokens)
-            nodes = at[new]
-            self.law[nodes], self.values[nodes] = law[new].to(self.law), values[new].to(self.values)
-            self.tokens[nodes] = tokens[new]
+        index = new.nonzero()[:, 0]
+        if len(index):
+            law = self.call.law.probs(self.call.session.logits(new)[index])
+            listed, vocab = self.tokens.shape[1], law.shape[1]
+            tokens = (
+                law.topk(listed).indices if listed < vocab else torch.arange(vocab, device=law.device).expand_as(law)
+            )
+            want = torch.zeros(len(rows), vocab, dtype=torch.bool, device=law.device)
+            want[index] = torch.zeros_like(law, dtype=torch.bool).scatter_(1, tokens, True) & (law > 0)
+            values, nodes = self.values_of.children(want)[index].gather(1, tokens), at[index]
+            self.law[nodes], self.values[nodes], self.tokens[nodes] = law.to(self.law), values.to(self.values), tokens
             self.known[nodes] = True
         return new
 

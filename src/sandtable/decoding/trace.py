@@ -39,6 +39,15 @@ class Trace:
     def of(cls, session: Session) -> Trace:
         return cls([session.row(i) for i in range(len(session))])
 
+    @classmethod
+    def written(cls, session: Session) -> Trace:
+        """A trace that writes every row of a session as it stands after its prompt, and nothing else."""
+        rows, starts = [session.row(i) for i in range(len(session))], session.prompts.tolist()
+        trace = cls([row[:start] for row, start in zip(rows, starts, strict=True)], step=1)
+        for number, (row, start) in enumerate(zip(rows, starts, strict=True)):
+            trace._write(number, start, row[start:], "sample")
+        return trace
+
     def append(self, session: Session, rows: Tensor, tokens: Tensor, how: str | list[str] = "sample") -> None:
         """Tokens that were just appended to `rows` (a mask)."""
         self.step += 1
