@@ -4,8 +4,8 @@
 
 Nodes per second of `theory.generation` on the tree of all fair-bit strings up to `--length` bits (2^20 − 1 nodes by
 default), against recursions over tuples and dictionaries in plain Python on a tree of `--plain` bits; both compute the
-same numbers, which is checked there. The first two ask the world about every
-prefix, level by level here and prefix by prefix there. `--gap` also times the spectral gap of the large tree.
+same numbers, which is checked there. The first two ask the world about every prefix, level by level here and prefix by
+prefix there. `--gap` also times the spectral gap of the large tree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Node = tuple[int, ...]
 
 
 class Plain:
-    """The same tree as dictionaries from prefixes to numbers, filled by recursion; the world is asked prefix by prefix."""
+    """The same tree as dictionaries from prefixes to numbers; the world is asked prefix by prefix."""
 
     def __init__(self, world: Trap) -> None:
         self.world, self.length = world, world.length

@@ -87,6 +87,20 @@ def test_the_tree_holds_every_string(case, prune):
 
 
 @RANDOM
+@pytest.mark.parametrize("prune", [False, True])
+def test_the_tree_is_a_law_itself(case, prune):
+    world = Random(*case)
+    tree = world.tree(prune=prune)
+    for rows in tree.prefixes():
+        inner = rows[~tree.leaf[tree.locate(rows)]]
+        mixed = inner[torch.randperm(len(inner), generator=torch.Generator().manual_seed(0))]
+        expected = np.array([world.law(tuple(row)) for row in mixed.tolist()]).reshape(-1, world.vocab)
+        np.testing.assert_allclose(tree.next_token_probs(mixed), expected, atol=1e-15)
+    with pytest.raises(ArgumentError, match="not inner nodes"):
+        tree.next_token_probs(rows)
+
+
+@RANDOM
 def test_true_values_are_conditional_expectations(case):
     world = Random(*case)
     tree = world.tree()

@@ -11,8 +11,22 @@ from scipy.sparse import eye_array
 from scipy.sparse.linalg import spsolve
 
 from sandtable.claims.verifier.sources import rohatgi
-from sandtable.claims.vgb.instances import SHAPES, Shape, instances
-from sandtable.lab import Control, Evidence, Lab, Table, below, bounded, claim, exact, exceeds, orders
+from sandtable.claims.vgb.instances import SHAPES, Shape, guided, instances, walked
+from sandtable.lab import (
+    Check,
+    Control,
+    Evidence,
+    Lab,
+    Table,
+    agrees,
+    below,
+    bounded,
+    claim,
+    exact,
+    exceeds,
+    law,
+    orders,
+)
 from sandtable.lab.figures import curves
 from sandtable.theory import generation as theory
 from sandtable.worlds import OneZero, Trap, Zeros
@@ -29,6 +43,8 @@ class FirstLeaf:
     ends: bool = False
     shares: str = "conductance"
     walk_error: float = 1.0
+    walked: Shape = (2, 4)
+    rows: int = 20_000
 
 
 @claim(
@@ -39,11 +55,11 @@ class FirstLeaf:
         "it is closer to π* than action-level rejection."
     ),
     source=rohatgi("VGB stopped at the first leaf; law in closed form"),
-    scales={"smoke": FirstLeaf(trees=4), "desk": FirstLeaf(shapes=(*SHAPES, (2, 8), (6, 4)), trees=20)},
+    scales={"smoke": FirstLeaf(trees=4, rows=8000), "desk": FirstLeaf(shapes=(*SHAPES, (2, 8), (6, 4)), trees=20)},
     controls=(
         Control("values off by up to 1.5", {"true_error": 0.5}, ("π* for true values",)),
         Control("strings that end early", {"ends": True}, ("π* for true values",)),
-        Control("shares by weight", {"shares": "weight"}, ("harmonic measure",)),
+        Control("shares by weight", {"shares": "weight"}, ("harmonic measure", "decoded strings")),
         Control("walk guided by values off by up to 20", {"walk_error": 19 / 0.65}, ("closer than action level",)),
     ),
 )
@@ -59,11 +75,17 @@ def first_leaf(settings: FirstLeaf, lab: Lab) -> Evidence:
         found = chain.first_leaf_law if settings.shares == "conductance" else theory.action_level(tree, values).law
         hits, _ = _absorbed(chain)
         apart.append(theory.tv(found, hits))
-        guided = theory.Chain.of(tree, item.off(settings.error * settings.walk_error, generator))
-        walk.append(theory.tv(guided.first_leaf_law, item.target))
+        chain = theory.Chain.of(tree, item.off(settings.error * settings.walk_error, generator))
+        walk.append(theory.tv(chain.first_leaf_law, item.target))
         rejected.append(theory.tv(theory.action_level(tree, values).law, item.target))
+    item, values = guided(lab, settings.walked, 3.0)
+    counts = lab.measure(walked, settings.walked, 3.0, settings.rows)["counts"].sum(0)
+    predicted = theory.Chain.of(item.tree, values).first_leaf_law
+    if settings.shares == "weight":
+        predicted = theory.action_level(item.tree, values).law
     return Evidence(
         [
+            law("decoded strings", counts, predicted, within=0.05, unit="walk"),
             bounded("π* for true values", off, 1e-10, unit="tree"),
             bounded("harmonic measure", apart, 1e-10, unit="tree"),
             orders("closer than action level", rejected, walk, unit="tree"),
@@ -97,6 +119,8 @@ class Steps:
     error: float = 0.65
     true_error: float = 0.0
     formula: str = "voltages"
+    walked: Shape = (2, 4)
+    rows: int = 20_000
 
 
 @claim(
@@ -106,10 +130,14 @@ class Steps:
         "lazy; in general Σ c(v)φ(v)/C over inner nodes, c their weight, φ the voltage, C the root's conductance."
     ),
     source=rohatgi("steps of VGB, in closed form"),
-    scales={"smoke": Steps(trees=4), "desk": Steps(shapes=(*SHAPES, (2, 10), (6, 4)))},
+    scales={"smoke": Steps(trees=4, rows=8000), "desk": Steps(shapes=(*SHAPES, (2, 10), (6, 4)))},
     controls=(
         Control("values off by up to 1.5", {"true_error": 0.5}, ("H² moves", "2H² lazy steps")),
-        Control("voltages left out", {"formula": "none"}, ("moves in general", "different nodes")),
+        Control(
+            "voltages left out",
+            {"formula": "none"},
+            ("moves in general", "different nodes", "decoded steps", "decoded queries"),
+        ),
     ),
 )
 def steps(settings: Steps, lab: Lab) -> Evidence:
@@ -121,16 +149,14 @@ def steps(settings: Steps, lab: Lab) -> Evidence:
         lazy.append(chain.steps_to_leaf() / 2)
         squares.append(float(item.horizon**2))
         chain = theory.Chain.of(item.tree, item.off(settings.error, generator))
-        inner = ~item.tree.leaf
         _, visits = _absorbed(chain)
         solved.append(visits.sum())
         seen.append((visits / _self_visits(chain)).sum())
-        if settings.formula == "voltages":
-            general.append(chain.steps_to_leaf(lazy=False))
-            distinct.append(chain.distinct_queries)
-        else:
-            general.append(chain.total[inner].sum() / chain.below[0])
-            distinct.append(float(inner.sum()))
+        general.append(_moves(chain, settings.formula))
+        distinct.append(_different(chain, settings.formula))
+    item, values = guided(lab, settings.walked, 3.0)
+    chain = theory.Chain.of(item.tree, values)
+    runs = lab.measure(walked, settings.walked, 3.0, settings.rows)
     close: Any = dict(rtol=1e-8, unit="tree")
     return Evidence(
         [
@@ -138,9 +164,26 @@ def steps(settings: Steps, lab: Lab) -> Evidence:
             exact("2H² lazy steps", lazy, squares, **close),
             exact("moves in general", general, solved, **close),
             exact("different nodes", distinct, seen, **close),
+            _near("decoded steps", runs["steps"], 2 * _moves(chain, settings.formula)),
+            _near("decoded queries", runs["queries"], _different(chain, settings.formula)),
         ],
         notes=["Different nodes are the queries of π_ref when answers are kept; both beside a linear system."],
     )
+
+
+def _near(name: str, measured: np.ndarray, predicted: float) -> Check:
+    return agrees(name, measured.ravel(), predicted, relative=0.08, unit="walk")
+
+
+def _moves(chain: theory.Chain, formula: str) -> float:
+    """Expected moves to the first leaf; without voltages every inner node counts as if it were the root."""
+    if formula == "voltages":
+        return chain.steps_to_leaf(lazy=False)
+    return float(chain.total[~chain.tree.leaf].sum() / chain.below[0])
+
+
+def _different(chain: theory.Chain, formula: str) -> float:
+    return chain.distinct_queries if formula == "voltages" else float((~chain.tree.leaf).sum())
 
 
 def _self_visits(chain: theory.Chain) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from sandtable.decoding import Predicate, View, vgb
 from sandtable.lab import Lab
 from sandtable.theory import generation as theory
 
@@ -32,6 +33,41 @@ class Instance(NamedTuple):
     def off(self, error: float, generator: torch.Generator) -> np.ndarray:
         """V̂ with V*/(1+ε) ≤ V̂ ≤ (1+ε)V* inside, exact at the leaves."""
         return theory.noised(self.values, self.tree, error=error, generator=generator)
+
+
+def guide(tree: theory.Tree, values: np.ndarray) -> Predicate:
+    """A verifier that looks values up."""
+
+    def look(view: View) -> torch.Tensor:
+        return torch.from_numpy(values[tree.locate(view.tokens, view.lengths)])
+
+    return Predicate(look, is_value=True)
+
+
+def walked(lab: Lab, shape: Shape, error: float, rows: int) -> dict[str, np.ndarray]:
+    """The decoder on one instance of a shape: how often it stops at each leaf, and what every row costs."""
+    item, values = guided(lab, shape, error)
+    counts, steps, queries = [], [], []
+    for seed in lab.seeds:
+        made = vgb(
+            item.tree,
+            torch.zeros(rows, 0, dtype=torch.long),
+            guide(item.tree, values),
+            steps=1000 * item.horizon**2,
+            max_tokens=item.horizon,
+            generator=lab.generator(seed, "walks"),
+        )
+        counts.append(item.tree.counts(made.tokens, made.lengths))
+        steps.append(made.steps.numpy())
+        queries.append(made.queries.numpy())
+    return {"counts": np.stack(counts), "steps": np.stack(steps), "queries": np.stack(queries)}
+
+
+def guided(lab: Lab, shape: Shape, error: float) -> tuple[Instance, np.ndarray]:
+    """The instance that `walked` walks on and its values, the same for every seed."""
+    generator = lab.generator(0, f"walked {shape}")
+    item = instance(*shape, generator)
+    return item, item.off(error, generator)
 
 
 def instances(lab: Lab, shapes: tuple[Shape, ...], count: int, *, ends: bool = False) -> Iterator[Instance]:

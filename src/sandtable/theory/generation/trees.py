@@ -113,6 +113,10 @@ class Tree:
         """Depth of the deepest node."""
         return len(self.starts) - 2
 
+    @property
+    def longest(self) -> int:
+        return len(self.prompt) + self.horizon
+
     @cached_property
     def prob(self) -> Float[np.ndarray, " nodes"]:
         """π_ref(prefix), the product of the steps down to a node."""
@@ -184,6 +188,20 @@ class Tree:
                     raise ArgumentError(f"function returned {len(values)} values: must be one for each of {len(block)}")
                 found.append(values)
         return np.concatenate(found)
+
+    def next_token_probs(self, prefix: Int[Tensor, "batch position"]) -> Float[Tensor, "batch vocab"]:
+        """π_ref after each row, prompt included: the tree as a law that can be sampled."""
+        node = self.locate(prefix[:, len(self.prompt) :])
+        if (node < 0).any() or self.leaf[node].any():
+            raise ArgumentError("prefix: holds rows that are not inner nodes of the tree")
+        first = np.searchsorted(self.parent, node)  # children stand next to each other, in the order of their parents
+        last = np.searchsorted(self.parent, node, side="right")
+        size = last - first
+        row = np.repeat(np.arange(len(node)), size)
+        child = np.repeat(last - np.cumsum(size), size) + np.arange(len(row))
+        probs = np.zeros((len(node), self.vocab))
+        probs[row, self.token[child]] = self.step[child]
+        return torch.from_numpy(probs)
 
     def locate(
         self, tokens: Int[Tensor, "row position"], lengths: Int[Tensor, " row"] | None = None
