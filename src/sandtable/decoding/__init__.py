@@ -15,27 +15,48 @@ from sandtable.decoding.tokenwise import action_level, exhaustive_tokenwise, tok
 from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
 from sandtable.decoding.truncation import Truncation
-from sandtable.decoding.verifiers import Accepts, Noisy, Predicate, ProbeVerifier, Random, Verifier, View, hidden_states
+from sandtable.decoding.verifiers import (
+    Accepts,
+    EnumeratedValue,
+    Floor,
+    MonteCarloValue,
+    Noisy,
+    Predicate,
+    ProbeVerifier,
+    Random,
+    Reward,
+    ScaledNoise,
+    ValueTable,
+    Verifier,
+    View,
+    hidden_states,
+)
 from sandtable.decoding.vgb import vgb
 
 __all__ = [
     "Accepts",
     "Cost",
     "Draws",
+    "EnumeratedValue",
     "ErrorPrefixes",
     "Event",
     "ExactModel",
+    "Floor",
     "Generation",
     "Hidden",
     "LanguageModel",
+    "MonteCarloValue",
     "Noisy",
     "Predicate",
     "ProbeVerifier",
     "Random",
+    "Reward",
+    "ScaledNoise",
     "Session",
     "Trace",
     "TransformerModel",
     "Truncation",
+    "ValueTable",
     "Verifier",
     "View",
     "action_level",

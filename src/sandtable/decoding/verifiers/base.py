@@ -43,6 +43,12 @@ class View:
         return [self.model.decode(row[:length]) for row, length in rows]
 
     @cached_property
+    def prompt(self) -> list[str]:
+        """The prompt of every row as text."""
+        rows = zip(self.tokens.tolist(), self.prompts.tolist(), strict=True)
+        return [self.model.decode(row[:start]) for row, start in rows]
+
+    @cached_property
     def completion(self) -> list[str]:
         """What was generated after the prompt, as text."""
         rows = zip(self.tokens.tolist(), self.prompts.tolist(), self.lengths.tolist(), strict=True)
