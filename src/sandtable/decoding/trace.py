@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from torch import Tensor
 
+from sandtable.arguments import ArgumentError
 from sandtable.decoding.language_model import Session
+from sandtable.decoding.trace_tree import Tree, tree_of
 
 
 class Event(NamedTuple):
@@ -108,6 +112,28 @@ class Trace:
                 del tokens[len(tokens) - event.token :]
         return tokens
 
+    def tree(self, row: int) -> Tree:
+        """All that was tried for one row, rejected branches included."""
+        return tree_of(self.prompts[row], self.of_row(row))
+
+    def to_json(self) -> str:
+        """The trace as JSON text, an event a list; scores that are not numbers are null."""
+        events = [
+            [None if isinstance(v, float) and not math.isfinite(v) else v for v in event] for event in self.events
+        ]
+        return json.dumps({"prompts": self.prompts, "events": events, "step": self.step})
+
+    @classmethod
+    def from_json(cls, text: str) -> Trace:
+        """The trace that `to_json` wrote."""
+        try:
+            found = json.loads(text)
+            events = [Event(*event)._replace(score=_score(event[5])) for event in found["events"]]
+            prompts = [[int(token) for token in prompt] for prompt in found["prompts"]]
+            return cls(prompts, events, int(found["step"]))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise ArgumentError(f"text is not a trace: {type(error).__name__}, {error}") from error
+
     @staticmethod
     def join(parts: Sequence[Trace]) -> Trace:
         """The traces of consecutive groups of rows as one."""
@@ -117,3 +143,7 @@ class Trace:
             joined.prompts += part.prompts
             joined.events += [event._replace(row=event.row + first) for event in part.events]
         return joined
+
+
+def _score(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -3,6 +3,7 @@
 from sandtable.lab.figures.charts import Row, comparison, curves, frontier, strips
 from sandtable.lab.figures.maps import heatmaps, landscape, word_lists
 from sandtable.lab.figures.style import INK, PALETTE, STYLE, WIDTH, house_style, svg
+from sandtable.lab.figures.trees import tree
 
 __all__ = [
     "INK",
@@ -18,5 +19,6 @@ __all__ = [
     "landscape",
     "strips",
     "svg",
+    "tree",
     "word_lists",
 ]
