@@ -130,7 +130,11 @@ def _runs(lab: Lab, world: Slips, cells: tuple[Cell, ...], rows: int, verifier: 
 
 def _figure(world: Slips, cells: tuple[Cell, ...], accuracy: np.ndarray):
     quotas = range(7)
-    arms = {"argmax, any stride": (1, "argmax"), "resampled, stride 1": (1, "sample"), "stride 4": (4, "sample")}
+    arms = {
+        "argmax, any stride": (1, "argmax"),
+        "resampled, stride 1": (1, "sample"),
+        "resampled, stride 4": (4, "sample"),
+    }
     predictions = {
         name: [theory.slip_accuracy(world.length, world.slip, quota=q, stride=b, redo=redo) for q in quotas]
         for name, (b, redo) in arms.items()

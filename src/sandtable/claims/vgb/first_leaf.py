@@ -273,8 +273,8 @@ def amplification(settings: Amplification, lab: Lab) -> Evidence:
                 LENGTHS,
                 {"action level": rejected[0.5], "first leaf": walk[0.5]},
                 xlabel="length H",
-                ylabel="TV to π*",
-                title="Errors add up without going back (ε = 0.5)",
+                ylabel="TV to π*, ε = 0.5",
+                title="Errors add up without going back",
                 log_x=True,
             )
         },
