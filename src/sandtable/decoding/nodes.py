@@ -82,12 +82,15 @@ class Nodes:
         self.value = self.values_of.here(inner).where(rows, self.value)
         return at
 
-    def read(self, at: Int[Tensor, " row"], rows: Bool[Tensor, " row"]) -> Bool[Tensor, " row"]:
-        """Ask the model and the verifier about those nodes of `rows` that are new, and say in which rows they are."""
-        new = rows & ~self.known[at]
-        index = new.nonzero()[:, 0]
+    def new(self, at: Int[Tensor, " row"], rows: Bool[Tensor, " row"]) -> Bool[Tensor, " row"]:
+        """Those of `rows` whose nodes are not known so far."""
+        return rows & ~self.known[at]
+
+    def read(self, at: Int[Tensor, " row"], rows: Bool[Tensor, " row"]) -> None:
+        """Ask the model and the verifier about the nodes of `rows`."""
+        index = rows.nonzero()[:, 0]
         if len(index):
-            law = self.call.law.probs(self.call.session.logits(new)[index])
+            law = self.call.law.probs(self.call.session.logits(rows)[index])
             listed, vocab = self.tokens.shape[1], law.shape[1]
             tokens = (
                 law.topk(listed).indices if listed < vocab else torch.arange(vocab, device=law.device).expand_as(law)
@@ -97,7 +100,6 @@ class Nodes:
             values, nodes = self.values_of.children(want)[index].gather(1, tokens), at[index]
             self.law[nodes], self.values[nodes], self.tokens[nodes] = law.to(self.law), values.to(self.values), tokens
             self.known[nodes] = True
-        return new
 
     def propose(self, at: Int[Tensor, " row"], rows: Bool[Tensor, " row"], leaf: Bool[Tensor, " row"]) -> Moves:
         """For `rows`, a neighbour in proportion to its weight: V̂(y) of the parent, p(t | y) · V̂(y∘t) of a child.

@@ -75,7 +75,7 @@ def vgb(
 
     at, until, spent = roots, time(call.everyone), torch.zeros_like(roots)
     total, hits, restarts, tries = (torch.zeros_like(roots) for _ in range(4))
-    moving = torch.zeros_like(call.everyone)  # rows whose coin says move, but whose proposals were rejected so far
+    moving = torch.zeros_like(call.everyone)  # rows whose coin says move, and that have not moved so far
     active, failed = call.everyone, torch.zeros_like(call.everyone)
     while bool(active.any()):
         leaf = call.over()
@@ -96,9 +96,14 @@ def vgb(
             at, spent, until = roots.where(again, at), spent.masked_fill(again, 0), time(again).where(again, until)
 
         go = active & ~again
-        new = nodes.read(at, go & ~leaf)
-        if children != "rejection":
-            call.cost.add(queries=new)
+        waiting = nodes.new(at, go & ~leaf)
+        if 2 * int(waiting.sum()) < int(go.sum()):
+            go = go & ~waiting  # the others walk on, until the model can be asked about many rows at once
+        else:
+            nodes.read(at, waiting)
+            if children != "rejection":
+                call.cost.add(queries=waiting)
+            waiting = torch.zeros_like(go)
         stuck, up, tokens, value, proposed = nodes.propose(at, go, leaf)
         failed, active = failed | stuck, active & ~stuck
         down = go & ~up & ~stuck
@@ -119,9 +124,9 @@ def vgb(
         moved = up | (down & ~rejected)
         spent += moved
         hits += moved & call.over()
-        tries = torch.where(rejected, tries + 1, 0)
+        tries = torch.where(rejected, tries + 1, tries).masked_fill(moved, 0)
         failed = failed | (tries >= max_tries)
-        active, moving = active & ~failed, rejected & ~failed
+        active, moving = active & ~failed, (rejected | waiting) & ~failed
         session.retire(~active)
     return call.result(
         accepted=~failed,

@@ -148,7 +148,7 @@ class Judge:
         if hasattr(self.verifier, "score_children"):
             view = self.view(session, index)
             said = self.verifier.score_children(view)  # pyright: ignore[reportAttributeAccessIssue]
-            scores[index] = checked_scores(said, (len(view), want.shape[1]), self.verifier)
+            scores[index] = checked_scores(said, (len(view), want.shape[1]), self.verifier).to(scores)
             return scores.where(want, 0.0)
         if self.verifier.needs is not None:
             return self._children_inside(session, want, scores)
@@ -183,7 +183,7 @@ class Judge:
 
     def scored(self, view: View) -> Float[Tensor, " row"]:
         """The verifier's answer to one view, checked."""
-        return checked_scores(self.verifier.score(view), (len(view),), self.verifier)
+        return checked_scores(self.verifier.score(view), (len(view),), self.verifier).to(view.tokens.device)
 
 
 def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None, first: int = 0) -> View:

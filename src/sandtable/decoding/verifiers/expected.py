@@ -17,7 +17,8 @@ from sandtable.decoding.truncation import Truncation
 from sandtable.decoding.verifiers.base import Verifier, View, as_verifier, checked_scores
 from sandtable.decoding.verifiers.values import keys_of, prefix_seeds
 
-_AT_ONCE = 4096
+_AT_ONCE = 2**14
+"""How many rows a model is asked about at a time."""
 
 
 @dataclass
@@ -135,9 +136,11 @@ class MonteCarloValue(_Expected):
     def score(self, view: View) -> Float[Tensor, " row"]:
         values = torch.zeros(len(view), dtype=torch.float64, device=view.tokens.device)
         over = self._over(view)
-        for rows, value in ((over, self._worth), (~over, self._rollouts)):
-            if bool(rows.any()):
-                values[rows] = value(_some(view, rows)).to(values)
+        if bool(over.any()):
+            values[over] = self._worth(_some(view, over)).to(values)
+        for rows in (~over).nonzero()[:, 0].split(max(1, _AT_ONCE // self.rollouts)):
+            if len(rows):
+                values[rows] = self._rollouts(_some(view, rows)).to(values)
         return values
 
     def _rollouts(self, view: View) -> Float[Tensor, " row"]:
@@ -161,7 +164,7 @@ class MonteCarloValue(_Expected):
         return self._worth(ended).view(len(view), self.rollouts).mean(1)
 
 
-def _some(view: View, rows: Bool[Tensor, " row"]) -> View:
+def _some(view: View, rows: Tensor) -> View:
     """Some rows of a view."""
     parts = {name: getattr(view, name)[rows] for name in ("tokens", "lengths", "rows", "prompts")}
     return replace(view, **parts, hidden=None)
