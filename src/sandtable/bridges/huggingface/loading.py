@@ -29,11 +29,13 @@ def load_model(
     `kind` is "masked" or "causal" for a model with that head, "auto" for one without a head. With `attentions` it
     is loaded so that it can return its attention. `tokenizer` (an object, a folder or a name) replaces the model's own;
     a model given as an object has none of its own. Pickled weights and repositories that bring their own code are
-    refused. Without a `device` a loaded model stays on the CPU, an object where it is; `dtype` is a floating type or its
-    name, by default that of the weights.
+    refused. Without a `device` a loaded model stays on the CPU, an object where it is; `dtype` is a floating type or
+    its name, by default that of the weights.
     """
     one_of("kind", kind, KINDS)
     number_type = None if dtype is None else _float_type(dtype)
+    if device is not None:
+        _check_device(device)
     transformers = library()
     if isinstance(source, transformers.PreTrainedModel):
         model = source if device is None and dtype is None else source.to(device=device, dtype=number_type)
@@ -82,6 +84,13 @@ def library() -> Any:
 def no_progress_bars() -> None:
     """Keep the library's own bars off the terminal, for programs that show progress themselves."""
     library().utils.logging.disable_progress_bar()
+
+
+def _check_device(device: Any) -> None:
+    try:
+        torch.zeros(0, device=device)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise ArgumentError(f"device={str(device)!r}: not a device of this machine ({_first_line(error)})") from error
 
 
 def _float_type(dtype: Any) -> torch.dtype:
