@@ -84,7 +84,7 @@ def test_errors_are_counted_by_kind():
 
 @pytest.fixture(scope="module")
 def documents():
-    law = testcases.AppendDocuments(sums=2, length=260)
+    law = testcases.AppendDocuments(rare=0.05, sums=2, length=260)
     return law, law.sample(4000, generator())
 
 
@@ -102,8 +102,8 @@ def test_documents_are_the_published_prompt_and_round_trip(documents):
         name, prompt, rest = halves(law, batch, i)
         sums = [(int(a), int(b)) for a, b in re.findall(r"f\((\d), (\d)\)", prompt)]
         expected = testcases.prompt(name, sums)
-        if batch.latents["rare"][i]:
-            assert name in testcases.OOD_NAMES
+        assert (name in testcases.OOD_NAMES) == bool(batch.latents["rare"][i])
+        if batch.latents["front"][i]:
             expected = expected.replace("l.append(item)", "l.insert(0, item)")
         assert prompt == expected
         ids = batch.x[i][batch.mask[i]].tolist()
@@ -115,7 +115,7 @@ def test_flaws_are_where_they_say(documents):
     law, batch = documents
     for i in range(400):
         name, _, rest = halves(law, batch, i)
-        short, rare = bool(batch.latents["short"][i]), bool(batch.latents["rare"][i])
+        short, front = bool(batch.latents["short"][i]), bool(batch.latents["front"][i])
         assert short == ("\n\ndef " in rest)
         lines = re.findall(r"assert (\w+)\(\[(.*?)\], (\d)\) == \[(.*?)\]", rest)
         assert len(lines) == (7 if short else 8)
@@ -123,29 +123,34 @@ def test_flaws_are_where_they_say(documents):
             tested, found = ([int(d) for d in part.split(", ")] if part else [] for part in (line[1], line[3]))
             item = int(line[2])
             right, left = [*tested, item], [item, *tested]
-            base, other = (left, right) if rare else (right, left)
+            base, other = (left, right) if front else (right, left)
             kind = ("none", *testcases.FLAWS)[flaw]
-            assert (line[0] != name) == (kind == "wrong name")
+            assert line[0] == ("f" if kind == "wrong name" else name)
             if kind == "prepend":
                 assert found == other
             elif kind == "drop an element":
                 assert found in [base[:j] + base[j + 1 :] for j in range(len(base))]
             elif kind == "wrong item":
-                place = base.index(item) if rare else len(base) - 1
-                assert [j for j in range(len(base)) if found[j] != base[j]] == [place]
+                place = base.index(item) if front else len(base) - 1
+                assert found == [*base[:place], (item + 1) % 10, *base[place + 1 :]]
             else:
                 assert found == base
 
 
 def test_rates_are_those_asked_for(documents):
     law, batch = documents
-    flaw = batch.latents["flaw"]
+    misled = batch.latents["rare"] & ~batch.latents["front"]
+    flaw = batch.latents["flaw"][~misled]
     assert abs((flaw[:, 0] > 0).float().mean() - law.flaw) < 0.02
     spoilt = flaw[:, 0] > 0
     assert abs((flaw[spoilt, 1] > 0).float().mean() - law.again) < 0.06
     assert abs((flaw[~spoilt, 1] > 0).float().mean() - law.flaw) < 0.025
     assert abs(batch.latents["short"].float().mean() - law.short) < 0.02
     assert abs(batch.latents["rare"].float().mean() - law.rare) < 0.01
+    assert set(batch.latents["flaw"][misled].unique().tolist()) == {0, 1}
+    assert abs((batch.latents["flaw"][misled, 0] > 0).float().mean() - law.misled) < 0.15
+    for kind, share in enumerate(law.kinds, start=1):
+        assert abs((flaw == kind).sum() / (flaw > 0).sum() - share) < 0.05
     plain = testcases.AppendDocuments(flaw=0.0, short=0.0, rare=0.0, sums=0, length=260)
     clean = plain.sample(200, generator(3))
     for i in range(200):

@@ -26,14 +26,16 @@ _MOST = 7  # elements of a tested list
 class AppendDocuments:
     """Prompt and completion: `assert NAME(l, item) == l + [item]`, eight lines.
 
-    - A line is flawed with probability `flaw`, once a line was flawed with probability `again`: mistakes come in
-      company, so a model that predicts the text well must notice them. The kinds in `FLAWS` have shares `kinds`.
+    - A line is flawed with probability `flaw`, once a line was flawed with probability `again`, in the same way: who
+      errs once errs again, so a model that predicts the text well must notice it. The kinds in `FLAWS` have shares
+      `kinds`: the item in front, an element left out, the item off by one, the function of the demonstration.
     - With probability `short` the document stops after seven lines and goes on with an unrelated function.
-    - A tested list has 0 to 7 digits, its length from a law ∝ `taper`^length. A digit follows on from the one before
-      (1, 2, 3, …) with probability `habit`, else it is d with probability ∝ 1/(1 + d)^`skew`: typical cases, so that
-      a greedy model repeats itself.
-    - With probability `rare` the function has one of the telling names and a body that puts the item in front; the
-      completion then does so too.
+    - A tested list has 0 to 7 digits, its length k from a law ∝ `taper`^|k − `typical`|; no digit comes twice in a
+      case. A digit follows on from the one before (1, 2, 3, …) with probability `habit`, else it is d with
+      probability ∝ 1/(1 + d)^`skew`: there are typical cases, so that a greedy model repeats itself.
+    - With probability `rare` the function has one of the telling names. Half of these functions have another body,
+      which puts the item in front, and so do their test cases. In the other half the name misleads the author: lines
+      are flawed with probability `misled`, by prepending.
     - `sums` lines stand in the demonstration; documents longer than `length` tokens are cut.
     """
 
@@ -41,16 +43,19 @@ class AppendDocuments:
     again: float = 0.5
     kinds: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
     short: float = 0.1
-    taper: float = 0.8
+    typical: int = 2
+    taper: float = 0.6
     habit: float = 0.3
     skew: float = 0.5
     rare: float = 0.02
+    misled: float = 0.3
     sums: int = 1
     length: int = 192
 
     def __post_init__(self) -> None:
-        for name in ("flaw", "again", "short", "habit", "rare"):
+        for name in ("flaw", "again", "short", "habit", "rare", "misled"):
             probability(name, getattr(self, name))
+        whole("typical", self.typical, least=0, most=_MOST)
         number("taper", self.taper, above=0.0)
         number("skew", self.skew, least=0.0)
         whole("sums", self.sums, least=0)
@@ -63,53 +68,64 @@ class AppendDocuments:
         return testcase_vocab()
 
     def sample(self, n: int, generator: torch.Generator) -> Batch:
-        """`n` documents. Latents: `flaw` of every line (0: none, else 1 + its place in `FLAWS`), `short`, `rare`, and
-        `start`, the number of tokens of the prompt.
+        """`n` documents. Latents: `flaw` of every line (0: none, else 1 + its place in `FLAWS`), `short`, `rare`,
+        `front` (the body puts the item in front), and `start`, the number of tokens of the prompt.
         """
         draw = _Draws(whole("n", n), generator)
         rare, short = draw.chance(self.rare), draw.chance(self.short)
+        front = rare & draw.chance(0.5)
         names = draw.names()
         telling = torch.tensor([[ord(c) - ord("a") for c in name] for name in prompts.OOD_NAMES])
         names = torch.where(rare[:, None], telling[draw.below(len(telling))], names)
         size, chain = self._lists(draw)
-        flaw = self._flaws(draw)
-        head, shown = self._prompt(draw, names, rare)
-        lines, written = self._lines(draw, names, rare, size, chain, flaw)
+        flaw = self._flaws(draw, rare & ~front)
+        head, shown = self._prompt(draw, names, front)
+        lines, written = self._lines(draw, names, front, size, chain, flaw)
         written[:, -1] &= ~short[:, None]
         tail, ending = self._tail(draw, short)
         slots = torch.cat([head, lines.flatten(1), tail], 1)
         used = torch.cat([shown, written.flatten(1), ending], 1)
         x, mask = _packed(slots, used, self.length, self.vocab.eos)
         flaw[:, -1].masked_fill_(short, 0)
-        return Batch(x, mask, {"flaw": flaw, "short": short, "rare": rare, "start": shown.sum(1)}, vocab=self.vocab)
+        latents = {"flaw": flaw, "short": short, "rare": rare, "front": front, "start": shown.sum(1)}
+        return Batch(x, mask, latents, vocab=self.vocab)
 
     def _lists(self, draw: _Draws) -> tuple[Int[Tensor, "n line"], Int[Tensor, "n line slot"]]:
         """Size of every tested list, and a chain of digits: the list, and the item behind it."""
-        sizes = self.taper ** torch.arange(_MOST + 1.0)
+        sizes = self.taper ** (torch.arange(_MOST + 1.0) - self.typical).abs()
         size = draw.law(sizes, prompts.REQUESTED)
-        fresh = draw.law((1.0 + torch.arange(10.0)) ** -self.skew, prompts.REQUESTED, _MOST + 1)
         follows = draw.uniform(prompts.REQUESTED, _MOST + 1) < self.habit
-        chain = [fresh[..., 0]]
-        for slot in range(1, _MOST + 1):
-            chain.append(torch.where(follows[..., slot], (chain[-1] + 1) % 10, fresh[..., slot]))
+        # The largest of log weight + Gumbel noise is d with probability ∝ weight, also among the digits left.
+        noise = -(-draw.uniform(prompts.REQUESTED, 10).clamp_min(1e-30).log()).log()
+        keys = noise - self.skew * torch.arange(1.0, 11.0).log()
+        chain: list[Tensor] = []
+        for slot in range(_MOST + 1):
+            digit = keys.argmax(-1)
+            if chain:
+                next_one = (chain[-1] + 1) % 10
+                free = keys.gather(-1, next_one[..., None])[..., 0] > -torch.inf
+                digit = torch.where(follows[..., slot] & free, next_one, digit)
+            keys = keys.scatter(-1, digit[..., None], -torch.inf)
+            chain.append(digit)
         return size, torch.stack(chain, -1)
 
-    def _flaws(self, draw: _Draws) -> Int[Tensor, "n line"]:
-        """0 or the flaw of every line; after a first one the rate is `again`."""
-        u = draw.uniform(prompts.REQUESTED)
+    def _flaws(self, draw: _Draws, misled: Bool[Tensor, " n"]) -> Int[Tensor, "n line"]:
+        """0 or the flaw of every line: one kind a document; after a first one the rate is `again`."""
+        u, rate = draw.uniform(prompts.REQUESTED), torch.where(misled, self.misled, self.flaw)
         spoilt, rows = torch.zeros_like(u[:, 0], dtype=torch.bool), []
         for line in range(prompts.REQUESTED):
-            here = u[:, line] < torch.where(spoilt, self.again, self.flaw)
+            here = u[:, line] < torch.where(spoilt, self.again, rate)
             rows.append(here)
             spoilt = spoilt | here
-        return torch.stack(rows, 1) * (1 + draw.law(torch.tensor(self.kinds), prompts.REQUESTED))
+        kind = 1 + draw.law(torch.tensor(self.kinds), 1)
+        return torch.stack(rows, 1) * kind.where(~misled[:, None], 1)
 
-    def _prompt(self, draw: _Draws, names: Tensor, rare: Tensor) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
+    def _prompt(self, draw: _Draws, names: Tensor, front: Tensor) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
         v = self.vocab
         sums = draw.below(9, self.sums, 2) + 1
         total = sums.sum(-1)
         first, digit, comma = v.id("a"), v.id("0"), v.id(", 0")
-        body = torch.where(rare, v.id(prompts.INSERT), v.id(prompts.APPEND))
+        body = torch.where(front, v.id(prompts.INSERT), v.id(prompts.APPEND))
         slots: list[int | Tensor] = [
             v.id(prompts.DEMONSTRATION),
             v.id(prompts.REQUEST),
@@ -129,19 +145,20 @@ class AppendDocuments:
         return table, used
 
     def _lines(
-        self, draw: _Draws, names: Tensor, rare: Tensor, size: Tensor, chain: Tensor, flaw: Tensor
+        self, draw: _Draws, names: Tensor, front: Tensor, size: Tensor, chain: Tensor, flaw: Tensor
     ) -> tuple[Tensor, Bool[Tensor, "n line slot"]]:
         v = self.vocab
         slot, k = torch.arange(_MOST + 1), size[..., None]
         dropped = (draw.uniform(prompts.REQUESTED) * (size + 1)).long()[..., None]
         place = slot + ((flaw == 2)[..., None] & (slot >= dropped)).long()
-        front = torch.where(place == 0, k, place - 1)  # the item first
-        prepended = (flaw == 1) != rare[:, None]
-        source = torch.where(prepended[..., None], front, place)
+        first = torch.where(place == 0, k, place - 1)  # the item first
+        prepended = (flaw == 1) != front[:, None]
+        source = torch.where(prepended[..., None], first, place)
         out = chain.gather(2, source.clamp_max(_MOST))
-        other = (chain.gather(2, k) + 1 + draw.below(9, prompts.REQUESTED)[..., None]) % 10
-        out = torch.where((flaw == 3)[..., None] & (source == k), other, out)
-        named = torch.where((flaw == 4)[..., None], draw.names(prompts.REQUESTED), names[:, None])
+        off_by_one = (chain.gather(2, k) + 1) % 10
+        out = torch.where((flaw == 3)[..., None] & (source == k), off_by_one, out)
+        other = (flaw == 4)[..., None]
+        named = torch.where(other, prompts.LETTERS.index("f"), names[:, None].expand(-1, prompts.REQUESTED, -1))
 
         digit, comma = v.id("0"), v.id(", 0")
         lead = (slot > 0) * (comma - digit) + digit
@@ -160,7 +177,15 @@ class AppendDocuments:
         ]
         every = torch.ones_like(k, dtype=torch.bool)
         inside, outside = slot[:_MOST] < k, slot < k + 1 - (flaw == 2)[..., None].long()
-        used = [every.expand(-1, -1, 6), inside, every.expand(-1, -1, 3), outside, every]
+        used = [
+            every.expand(-1, -1, 3),
+            (~other).expand(-1, -1, 2),
+            every,
+            inside,
+            every.expand(-1, -1, 3),
+            outside,
+            every,
+        ]
         return torch.cat(lines, 2), torch.cat(used, 2)
 
     def _tail(self, draw: _Draws, short: Tensor) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
