@@ -1,6 +1,6 @@
 """Every claim: judged with its controls where it has a smoke scale, otherwise run for a few steps without judging."""
 
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -31,6 +31,10 @@ def text(tmp_path_factory):
     return corpus.load(packages=["stdlib"], limit=400).save(path) and str(path)
 
 
+FEW = dict(
+    steps=2, collected=30, kept=8, prompts=20, repeats=1, splits=2, completions=3, rows=200, walk_steps=60
+)  # fmt: skip
+"""Sizes of claims on generation, and of the models they train (their setting `trained`)."""
 SMALL = dict(topics=10, documents=40, vocab=2500, width=16, layers=2, heads=2, length=20, longest=64, batch=4, draws=2)
 
 
@@ -43,6 +47,11 @@ def test_code_path_runs(name, store, request):
     if "corpus" in known:
         few |= {name: value for name, value in SMALL.items() if name in known} | {"steps": 20}
         few["corpus"] = request.getfixturevalue("text")
+    if name.startswith(("verifier/", "vgb/")):
+        few |= {name: value for name, value in FEW.items() if name in known}
+    if is_dataclass(getattr(settings, "trained", None)):
+        inside = {f.name for f in fields(settings.trained)}
+        few["trained"] = replace(settings.trained, **{n: v for n, v in FEW.items() if n in inside})
     assert few, f"{name}: without a smoke scale a claim needs a setting that makes it short"
     evidence = claim(replace(settings, **few), Lab(seeds=range(2), store=store))
     named = {check.name for check in evidence.checks}

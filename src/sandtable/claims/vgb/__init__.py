@@ -1,9 +1,10 @@
 """Claims on the value-guided walk that may go back (VGB, Rohatgi et al. 2025)."""
 
-from sandtable.claims.vgb import dyck, exact, first_leaf
+from sandtable.claims.vgb import dyck, exact, first_leaf, frontier
 
 CLAIMS = (
     *exact.CLAIMS,
     *first_leaf.CLAIMS,
     *dyck.CLAIMS,
+    *frontier.CLAIMS,
 )
