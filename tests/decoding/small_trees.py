@@ -136,7 +136,7 @@ def random_values(nodes, seed, low=0.0, high=1.0):
 
 
 def distance(p, q):
-    """Total variation."""
+    """Total variation. Between a law on K strings and N draws from it, it is on average at most √(K / 2πN)."""
     return 0.5 * sum(abs(p.get(node, 0.0) - q.get(node, 0.0)) for node in {*p, *q})
 
 

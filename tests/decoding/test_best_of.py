@@ -7,9 +7,9 @@ import torch
 from small_trees import best_law, distance, network_tree, random_tree, random_values
 
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import Predicate, best_of_n, block_best_of_n, block_rejection
+from sandtable.decoding import Predicate, ancestral, best_of_n, block_best_of_n, block_rejection
 
-ROWS = 20_000
+ROWS = 10_000
 TREES = {"table": random_tree(3, 4, eos=2, seed=1), "network": network_tree(3, 3, eos=2, seed=1)}
 
 
@@ -71,7 +71,7 @@ def test_best_of_n_is_the_best_of_all_tuples(kind, n):
     scores = scores_of(tree)
     made = best_of_n(tree.lm, rows_of(tree), tree.verifier(scores), max_tokens=tree.horizon, n=n, generator=n)
     expected = best_law({leaf: tree.base(leaf) for leaf in tree.leaves}, n, highest(scores))
-    assert distance(tree.frequencies(made), expected) < (0.02 if kind == "table" else 0.03)
+    assert distance(tree.frequencies(made), expected) < (0.025 if kind == "table" else 0.04)
     assert made.verifier_calls.eq(n).all()
     assert [scores[tuple(row)] for row in made.completions] == made.score.tolist()
     # Every candidate is on the bill: n times the mean length of a string.
@@ -85,7 +85,7 @@ def test_blocks_follow_the_recursion_over_blocks(kind, where):
     tree, (boundary, ends) = TREES[kind], BOUNDARIES[where]
     scores = scores_of(tree, 5)
     options = dict(max_tokens=tree.horizon, boundary=boundary, min_tokens=2, generator=8)
-    near = 0.02 if kind == "table" else 0.03
+    near = 0.025 if kind == "table" else 0.04
     made = block_best_of_n(tree.lm, rows_of(tree), tree.verifier(scores), n=3, **options)
     assert distance(tree.frequencies(made), block_law(tree, ends, 3, highest(scores))) < near
     made = block_rejection(tree.lm, rows_of(tree), tree.verifier(scores), max_tries=3, threshold=0.75, **options)
@@ -115,6 +115,20 @@ def test_block_rejection_pays_for_what_it_drew_and_says_what_it_forced():
     made = block_rejection(tree.lm, [[]] * 50, nothing, max_tokens=4, boundary=2, max_tries=3, otherwise="fail")
     assert made.blocks.eq(1).all()
     assert not made.accepted.any()
+
+
+def test_the_first_of_equal_candidates_is_kept():
+    """Of blocks that all score the same, what was drawn first stays: the row is that of plain sampling."""
+    tree = TREES["table"]
+    same = Predicate(lambda view: torch.full((len(view),), 0.2))
+    options = dict(max_tokens=4, boundary=4, generator=1, trace=True)
+    made = block_rejection(tree.lm, [[]] * 200, same, max_tries=3, **options)
+    drawn = ancestral(tree.lm, [[]] * 200, max_tokens=4, generator=1)
+    assert made.rows == drawn.rows
+    best = best_of_n(tree.lm, [[]] * 200, same, max_tokens=4, n=3, generator=1, trace=True)
+    for row in range(200):
+        first = next(event for event in best.trace.of_row(row) if event.action == "score")
+        assert first.passed
 
 
 @pytest.mark.parametrize("kind", TREES)

@@ -8,8 +8,8 @@ from small_trees import Children, distance, network_tree, normalised, random_tre
 from sandtable.arguments import ArgumentError
 from sandtable.decoding import Hidden, Predicate, vgb
 
-ROWS = {"table": 10_000, "network": 3_000}
-NEAR = {"table": 0.025, "network": 0.045}
+ROWS = {"table": 6_000, "network": 2_000}
+NEAR = {"table": 0.03, "network": 0.05}
 TREES = {
     "table": random_tree(3, 3, eos=2, seed=21, zeros=0.2),
     "network": network_tree(3, 3, eos=2, seed=8),
@@ -24,9 +24,9 @@ WAYS = {
 
 
 def values_of(tree, seed=1):
-    """Wrong values in (0.2, 2) inside, weights of outcomes at the leaves, some of them zero."""
+    """Wrong values in (0.05, 2) inside, weights of outcomes at the leaves, some of them zero."""
     tau = {leaf: max(0.0, value) for leaf, value in random_values(tree.leaves, seed + 1, -0.5, 2.0).items()}
-    return random_values(tree.nodes, seed, 0.2, 2.0) | tau, tau
+    return random_values(tree.nodes, seed, 0.05, 2.0) | tau, tau
 
 
 def chain(tree, values, lazy):
@@ -62,11 +62,13 @@ def run(tree, values, rows=None, **options):
 def test_the_last_node_has_the_law_of_the_matrix_power(kind, way):
     tree = TREES[kind]
     values, _ = values_of(tree)
-    for lazy, steps in ((True, 7), (False, 5)):
+    for lazy, steps in ((True, 7), (True, 4), (False, 5)):
         made = run(tree, values, steps=steps, lazy=lazy, returns="last", max_restarts=0, **WAYS[way])
-        expected, mass = leaf_part(tree, np.linalg.matrix_power(chain(tree, values, lazy), steps)[0])
-        assert distance(tree.frequencies(made), expected) < 2 * NEAR[kind]  # few rows end at a leaf
-        assert abs(float(made.accepted.double().mean()) - mass) < 0.02
+        power = np.linalg.matrix_power(chain(tree, values, lazy), steps)[0]
+        # Rows that end at an inner node fail, and show it: the law of all nodes can be compared.
+        assert made.accepted.tolist() == [tree.leaf(tuple(row)) for row in made.completions]
+        made.accepted.fill_(True)
+        assert distance(tree.frequencies(made), dict(zip(tree.nodes, power, strict=True))) < NEAR[kind]
         assert made.steps.eq(steps).all()
 
 
@@ -131,7 +133,7 @@ def test_the_first_leaf_has_harmonic_measure(kind, way):
 def test_true_values_make_the_first_leaf_exact_after_horizon_squared_moves():
     tree = random_tree(3, 4, seed=4)
     tau = random_values(tree.leaves, 5)
-    made = run(tree, tree.value(tau), steps=10_000, lazy=False)
+    made = run(tree, tree.value(tau), rows=20_000, steps=10_000, lazy=False)
     assert distance(tree.frequencies(made), tree.tilted(tau)) < 0.03
     assert abs(float(made.steps.double().mean()) - 16) < 0.4
     lazy = run(tree, tree.value(tau), steps=10_000)
