@@ -40,7 +40,8 @@ def vgb(
     τ makes it ∝ p · τ. With `lazy` every step stays with probability 1/2; without, the walk is 2-periodic.
 
     `returns` says which node of a walk of `steps` steps is the result:
-    - "first_leaf": the first leaf, where the walk ends; its law is exact for V̂ = V*, and nearly so for good values;
+    - "first_leaf": the first leaf, where the walk ends. For V̂ = V*, and leaves all at one depth, its law is exact, and
+      nearly so for good values; where ⟨eos⟩ may come early it favours short strings (claim vgb/early-ends);
     - "last": the last node, which for long walks has the stationary law;
     - "uniform": the node at a time drawn uniformly from 1 … `steps`.
     If that is not a leaf the walk is run again, `max_restarts` times; then the row FAILs, as it does where no child of
