@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sandtable import cli
+from sandtable.cli.settings import parse_value
 from sandtable.lab import registry
 
 TOYS = Path(__file__).parent / "lab" / "toy_claims.py"
@@ -176,7 +177,7 @@ def test_sample_shows_documents(run):
     ],
 )
 def test_values_are_parsed_not_evaluated(text, value):
-    assert cli.parse_value(text) == value
+    assert parse_value(text) == value
 
 
 def test_interruption_is_status_130(run, monkeypatch):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from sandtable.decoding import ExactModel, ancestral, backtrack
-from sandtable.decoding.tasks import AppendTask, DyckTask, prompts_fit
+from sandtable.decoding.tasks import AppendTask, DyckTask
 from sandtable.worlds import testcases
 from sandtable.worlds.dyck import FixedLengthDyck
 from sandtable.worlds.testcases import REQUESTED
@@ -103,10 +103,3 @@ def test_append_counts_distinct_correct_cases_and_finds_the_wrong_token():
     backtrack(lm, [[1, 2, 3]] * 4, note, max_tokens=longest, quota=1, stride=1, redo="none")
     rejected = {key for key, score in shown.items() if score == 0}
     assert rejected == {(2, places[2] + 1)}
-
-
-def test_room_is_what_the_context_leaves():
-    lm = ExactModel(WORLD, longest=10)
-    problems = DYCK.draw(3, 1, torch.Generator().manual_seed(0))
-    assert prompts_fit(lm, problems, 50) == 10 - max(map(len, problems.prompts))
-    assert prompts_fit(ExactModel(lambda prefix: prefix, vocab=3), problems, 50) == 50

@@ -1,4 +1,4 @@
-"""The front door: list, show, verify, report, sample, topics, pretrain."""
+"""The front door: list, show, verify, report, sample, topics, pretrain, decode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.cli.decode import decode
 from sandtable.cli.printing import new_console, new_table, shown
+from sandtable.cli.settings import parse_setting
 from sandtable.cli.text import pretrain, topics
 from sandtable.lab import registry
 from sandtable.lab.claim import SCALES
@@ -125,7 +127,7 @@ def verify(
     from sandtable.lab.run import verify as run  # only now: a mistyped name should not wait for torch
 
     known = registry.load(files or ())
-    changes = dict(_setting(text) for text in settings or ())
+    changes = dict(parse_setting(text) for text in settings or ())
     progress = _progress(quiet=quiet)
     interrupted = False
     try:
@@ -189,7 +191,7 @@ def sample(
 
     make = getattr(worlds, kind)
     fields = list(make.__dataclass_fields__)
-    given = dict(_setting(text, fields) for text in settings or ())
+    given = dict(parse_setting(text, fields) for text in settings or ())
     law = make(**(defaults | given))
     batch = law.sample(count, torch.Generator().manual_seed(seed))
     print(f"{law}", file=sys.stderr)
@@ -199,30 +201,7 @@ def sample(
 
 app.command()(topics)
 app.command()(pretrain)
-
-
-def parse_value(text: str) -> int | float | str | tuple[int, ...] | None:
-    """What a person means by `text`: none, a whole number, a number, whole numbers with commas between, or a word."""
-    if text.lower() == "none":
-        return None
-    if "," in text:
-        parts = [part.strip() for part in text.strip("()").split(",") if part.strip()]
-        if not parts or not all(part.lstrip("+-").isdecimal() for part in parts):
-            raise ArgumentError(f"{text!r}: must be whole numbers with commas between")
-        return tuple(int(part) for part in parts)
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _setting(text: str, fields: Sequence[str] | None = None) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ArgumentError(f"--set {text!r}: must be NAME=VALUE")
-    return name if fields is None else one_of("--set", name, fields), parse_value(value)
+app.command()(decode)
 
 
 def _write_report(store: Path | None, cards: Mapping[str, Mapping[str, Any]]) -> Path:

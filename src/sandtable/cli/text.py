@@ -12,6 +12,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.cli.printing import Status, new_console, new_table
+from sandtable.cli.writing import draw, plain_name
 
 if TYPE_CHECKING:
     from sandtable.bridges.topics import CorpusTopics, Study
@@ -94,7 +95,7 @@ def topics(
             choices = [(level, overlap) for overlap in (False, True) for level in levels]
             studies = [study(each, found, choices=choices, pair_thresholds=levels, **options) for each in readers]
             shown = {each.name: each.embeddings for each in readers}
-        target = out or folder.path("topics", _plain(f"{model or 'topics'}-{corpus}"))
+        target = out or folder.path("topics", plain_name(f"{model or 'topics'}-{corpus}"))
         say("drawing")
         files = _write(target, found, studies, shown, groups, folder)
     record = _record(found, studies)
@@ -174,7 +175,7 @@ def pretrain(
     if record is None:  # not the main process
         return
     folder.write_json(out / "dynamics.json", record)
-    _draw(out / "dynamics", _dynamics(record))
+    draw(out / "dynamics", _dynamics(record))
     console = new_console()
     table = new_table("layer", "‖W_V‖ half grown", "‖W_K‖ a tenth grown", "‖W_Q‖ a tenth grown")
     for layer, times in enumerate(record["times"]):
@@ -200,10 +201,6 @@ def _groups(found: CorpusTopics, words: Sequence[Sequence[str]] | None) -> list[
     if words is not None:
         return [found.ids(group) for group in words]
     return found.clearest()
-
-
-def _plain(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "-._" else "-" for c in name).strip("-.") or "topics"
 
 
 # -- what is written -------------------------------------------------------------------------------------------------
@@ -255,17 +252,7 @@ def _write(
             ylabel="layer",
             title="Percent more attention within topics than between",
         )
-    return [file for name, figure in figures.items() for file in _draw(target / name, figure, store)]
-
-
-def _draw(path: Path, figure: Any, store: Any = None) -> list[Path]:
-    """The figure as SVG and as PNG."""
-    from sandtable.lab import Store
-    from sandtable.lab.figures import svg
-
-    (store or Store(path.parent)).write_text(path.with_suffix(".svg"), svg(figure))
-    figure.savefig(path.with_suffix(".png"), facecolor="white")
-    return [path.with_suffix(".svg"), path.with_suffix(".png")]
+    return [file for name, figure in figures.items() for file in draw(target / name, figure, store)]
 
 
 def _record(found: CorpusTopics, studies: Sequence[Study]) -> dict[str, Any]:

@@ -196,14 +196,6 @@ class _AppendRules:
         return torch.tensor(right, dtype=torch.float64, device=view.tokens.device)
 
 
-def prompts_fit(model: LanguageModel, problems: Problems, max_tokens: int) -> int:
-    """`max_tokens`, or as many as the model's context leaves for the longest prompt."""
-    if model.longest is None:
-        return max_tokens
-    sizes = (len(model.encode(prompt)) if isinstance(prompt, str) else len(prompt) for prompt in problems.prompts)
-    return max(1, min(max_tokens, model.longest - max(sizes)))
-
-
 def train_probe(
     task: Task,
     model: LanguageModel,
@@ -223,7 +215,7 @@ def train_probe(
         model,
         problems.prompts,
         partial(task.first_errors, problems, model),
-        max_tokens=prompts_fit(model, problems, task.max_tokens),
+        max_tokens=task.max_tokens,
         generator=generator,
         batch_size=batch_size,
         **sampling,

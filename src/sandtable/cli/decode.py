@@ -1,0 +1,311 @@
+"""`sandtable decode`: any decoder on any model and task, one method or a comparison of many."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.cli.printing import Status, new_console, new_table, shown
+from sandtable.cli.settings import parse_setting
+from sandtable.cli.writing import draw, plain_name
+
+if TYPE_CHECKING:
+    from sandtable.decoding import Generation, LanguageModel, Verifier
+    from sandtable.decoding.tasks import Problems, Task
+
+METHODS = {
+    "ancestral": "ancestral",
+    "greedy": "greedy",
+    "rejection": "rejection",
+    "best-of-n": "best_of_n",
+    "block-best-of-n": "block_best_of_n",
+    "block-rejection": "block_rejection",
+    "tokenwise": "tokenwise_rejection",
+    "exhaustive": "exhaustive_tokenwise",
+    "action-level": "action_level",
+    "backtrack": "backtrack",
+    "vgb": "vgb",
+    "smc": "smc",
+}
+TASKS = ("dyck", "append")
+PROBE_PROMPTS = {"DyckTask": (4000, 1, "ood"), "AppendTask": (7, 30, "train")}
+"""Prompts, completions of each, and kind of prompts on which a probe is trained."""
+VERIFIERS = ("probe", "truth", "random")
+LAW = ("temperature", "top_p", "top_k", "max_tokens")
+_COSTS = ("queries", "forwards", "verifier_calls", "rejections", "backtracks", "erased")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method with its settings, as written on the command line."""
+
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.settings.items())])
+
+    @property
+    def decoder(self) -> Any:
+        from sandtable import decoding
+
+        return getattr(decoding, METHODS[self.method])
+
+    def __post_init__(self) -> None:
+        one_of("--method", self.method, METHODS)
+        known = [name for name in inspect.signature(self.decoder).parameters if name not in _OURS]
+        for name in self.settings:
+            if name not in known:
+                raise ArgumentError(
+                    f"{name}={self.settings[name]}: not a setting of {self.method}, "
+                    f"which has {', '.join(known)}{nearest(name, known)}"
+                )
+
+
+_OURS = ("lm", "prompts", "verifier", "generator", "batch_size", "trace", "progress")
+
+
+def decode(
+    task: Annotated[str, typer.Option(help="dyck (complete balanced brackets) or append (list Python test cases).")],
+    model: Annotated[
+        str | None, typer.Option(help="A Hugging Face name or folder; without one, a small model is trained here.")
+    ] = None,
+    method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "backtrack",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Of the method: quota=4, stride=4, top_p=0.9, n=8, …"),
+    ] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARMS",
+            help='"standard", or methods with their settings: "ancestral top_p=0.9; backtrack quota=4 top_p=0.9".',
+        ),
+    ] = None,
+    verifier: Annotated[
+        str, typer.Option(help="probe (trained here on hidden states), truth (the rules), random, or a saved probe.")
+    ] = "probe",
+    steps: Annotated[
+        int | None, typer.Option(help="Training steps of the small model (default: what the claims use).")
+    ] = None,
+    layer: Annotated[int | None, typer.Option(help="Layer that the probe reads (default: the last).")] = None,
+    count: Annotated[int, typer.Option("-n", help="Prompts; for append, function names.")] = 10,
+    repeats: Annotated[int, typer.Option(help="Completions of every prompt.")] = 10,
+    runs: Annotated[int, typer.Option(help="Times all of it is done, with other prompts and draws.")] = 1,
+    kind: Annotated[str | None, typer.Option(help="Which prompts: test, ood, or (append) train.")] = None,
+    seed: Annotated[int, typer.Option(help="Of prompts, draws and the probe.")] = 0,
+    batch_size: Annotated[int, typer.Option(help="Rows decoded side by side.")] = 256,
+    show: Annotated[int, typer.Option(help="Completions to print.")] = 3,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "cpu",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the table, figure and probe.")] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="Folder of results ($SANDTABLE_HOME, or runs).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+) -> None:
+    """Decode with a verifier: accuracy, diversity and queries of one method, or of many side by side."""
+    one_of("--task", task, TASKS)
+    sizes = dict(n=count, repeats=repeats, runs=runs, batch_size=batch_size)
+    for name, value in sizes.items():
+        whole(f"--{name}".replace("_", "-"), value)
+    whole("--seed", seed, least=0)
+    whole("--show", show, least=0)
+    whole("--steps", 1 if steps is None else steps)
+    own = dict(parse_setting(text) for text in settings or ())
+    arms = [Arm(method, own)] if compare is None else parse_arms(compare, task, own)
+    if verifier not in VERIFIERS and not Path(verifier).is_file():
+        raise ArgumentError(
+            f"--verifier={verifier!r}: must be {', '.join(VERIFIERS)}, or the file of a saved probe"
+            f"{nearest(verifier, VERIFIERS)}"
+        )
+    from sandtable.lab import Lab, Store
+    from sandtable.lab.run import plain
+
+    folder = Store(store)
+    folder.require_writable()
+    with Status(quiet=quiet) as say:
+        lab = Lab(store=folder, device=device, progress=say)
+        work, lm = _prepared(task, model, lab, steps)
+        kind = one_of("--kind", kind, work.kinds) if kind is not None else work.kinds[0]
+        probe = _probe(verifier, work, lm, lab, layer=layer, seed=seed, batch_size=batch_size)
+        rows, example = [], None
+        for run in range(runs):
+            problems = work.draw(count, repeats, lab.generator(seed + run, "prompts"), kind=kind)
+            judge = probe or _rules(verifier, work, problems, seed + run)
+            for number, arm in enumerate(arms):
+                say(f"run {run + 1}/{runs} · {arm}")
+                made = _run(arm, lm, problems, judge, work, seed=seed + run, batch_size=batch_size, say=say)
+                rows.append({"arm": str(arm), "run": run} | _measured(work, problems, made))
+                example = made if number == 0 and run == 0 else example
+    target = out or folder.path("decode", f"{task}-{plain_name(model or 'small')}")
+    record = {
+        "task": task, "model": model or "trained here", "verifier": verifier, "kind": kind, "seed": seed, **sizes,
+        "probe_accuracy": getattr(probe, "validation_accuracy", None), "arms": _summary(arms, rows), "rows": rows,
+    }  # fmt: skip
+    record = plain(record)
+    folder.write_json(target / "decode.json", record)
+    files = ["decode.json", *_kept(target, folder, probe, arms, record)]
+    if as_json:
+        return print(json.dumps(record, allow_nan=False, ensure_ascii=False))
+    _print(record, example, show)
+    new_console().print(f"written: {target} ({', '.join(files)})")
+
+
+def parse_arms(text: str, task: str, own: Mapping[str, Any]) -> list[Arm]:
+    """The arms of a comparison; `own` settings hold in every arm that has them and does not set them itself."""
+    if text == "standard":
+        best = "block-best-of-n n=2 top_p={p}" if task == "append" else "best-of-n n=2 top_p={p}"
+        lines = ["greedy"]
+        for p in (0.9, 1.0) if task == "dyck" else (0.95, 1.0):
+            lines += [f"ancestral top_p={p}", f"backtrack quota=4 stride=4 top_p={p}", best.format(p=p)]
+        text = "; ".join(lines)
+    arms = []
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        name, *words = part.split()
+        bare = Arm(name)
+        fitting = {k: v for k, v in own.items() if k in inspect.signature(bare.decoder).parameters}
+        arms.append(Arm(name, fitting | dict(parse_setting(word) for word in words)))
+    if not arms:
+        raise ArgumentError(f'--compare={text!r}: must name methods, such as "ancestral; backtrack quota=4"')
+    return arms
+
+
+def _prepared(task: str, model: str | None, lab: Any, steps: int | None) -> tuple[Any, LanguageModel]:
+    """The task, and the model to decode from."""
+    from sandtable.decoding.tasks import AppendTask, DyckTask
+
+    work: Any = DyckTask() if task == "dyck" else AppendTask()
+    if model is not None:
+        if task == "dyck":
+            raise ArgumentError(f"--model={model!r}: the dyck task has a vocabulary of its own; leave --model out")
+        from sandtable.bridges import huggingface
+
+        huggingface.no_progress_bars()
+        return work, huggingface.load(model, device=lab.device)
+    from sandtable.claims.verifier.small_models import task_and_model
+
+    return task_and_model(task, lab, steps)
+
+
+def _probe(
+    verifier: str, work: Task, lm: LanguageModel, lab: Any, *, layer: int | None, seed: int, batch_size: int
+) -> Any:
+    """A trained or saved probe; None for verifiers that are rules."""
+    from sandtable.decoding import ProbeVerifier
+
+    if verifier == "probe":
+        from sandtable.decoding import Hidden
+        from sandtable.decoding.tasks import train_probe
+
+        hidden = None if layer is None else Hidden(whole("--layer", layer, least=0))
+        count, repeats, kind = PROBE_PROMPTS[type(work).__name__]
+        problems = work.draw(count, repeats, lab.generator(seed, "probe prompts"), kind=kind)
+        lab.say("training the probe")
+        generator = lab.generator(seed, "probe")
+        return train_probe(work, lm, problems, generator, hidden=hidden, batch_size=batch_size, top_p=0.95)
+    return None if verifier in VERIFIERS else ProbeVerifier.load(verifier)
+
+
+def _rules(verifier: str, work: Task, problems: Problems, seed: int) -> Verifier:
+    from sandtable.decoding import Random
+
+    return Random(seed) if verifier == "random" else work.truth(problems)
+
+
+def _run(
+    arm: Arm,
+    lm: LanguageModel,
+    problems: Problems,
+    judge: Verifier,
+    work: Task,
+    *,
+    seed: int,
+    batch_size: int,
+    say: Any,
+) -> Generation:
+    options: dict[str, Any] = {"max_tokens": work.max_tokens, **arm.settings}
+    if "verifier" in inspect.signature(arm.decoder).parameters:
+        options["verifier"] = judge
+    if arm.method.startswith("block"):
+        options = {**work.blocks, **options}
+    return arm.decoder(
+        lm,
+        problems.prompts,
+        generator=seed,
+        batch_size=batch_size,
+        progress=lambda done, total: say(f"{arm} · {done}/{total} rows"),
+        **options,
+    )
+
+
+def _measured(work: Task, problems: Problems, made: Generation) -> dict[str, Any]:
+    costs = {name: int(getattr(made.cost, name).sum()) for name in _COSTS}
+    failed = int((~made.accepted).sum())
+    return work.measure(problems, made) | costs | {"failed": failed, "passes": made.passes, "seconds": made.seconds}
+
+
+def _summary(arms: Sequence[Arm], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Mean, spread and standard error of every number over the runs, arm by arm."""
+    found = []
+    for arm in arms:
+        own = [row for row in rows if row["arm"] == str(arm)]
+        numbers = [name for name in own[0] if name not in ("arm", "run", "errors")]
+        means = {name: sum(row[name] for row in own) / len(own) for name in numbers}
+        squares = {name: sum((row[name] - means[name]) ** 2 for row in own) for name in numbers}
+        spread = {name: math.sqrt(s / (len(own) - 1)) if len(own) > 1 else math.nan for name, s in squares.items()}
+        error = {f"{name}_se": value / math.sqrt(len(own)) for name, value in spread.items()}
+        found.append({"arm": str(arm), "method": arm.method, "runs": len(own)} | means | error)
+    return found
+
+
+def _kept(target: Path, folder: Any, probe: Any, arms: Sequence[Arm], record: Mapping[str, Any]) -> list[str]:
+    files = []
+    if probe is not None:
+        with folder.writing(target):
+            probe.save(target / "probe.safetensors")
+        files.append("probe.safetensors")
+    if len(arms) > 1:
+        files += [file.name for file in draw(target / "frontier", _figure(record), folder)]
+    return files
+
+
+def _figure(record: Mapping[str, Any]) -> Any:
+    from sandtable.lab.figures import frontier
+
+    arms: dict[str, list[tuple[set[str], Any]]] = {}
+    for arm in record["arms"]:
+        arms.setdefault(arm["method"], []).append((set(arm["arm"].split()[1:]), arm))
+    groups = {}
+    for method, points in arms.items():
+        common = set.intersection(*(settings for settings, _ in points))
+        name = " ".join([method, *(word for word in points[0][1]["arm"].split()[1:] if word in common)])
+        groups[name if len(points) > 1 else points[0][1]["arm"]] = [
+            (" ".join(sorted(settings - common)), arm["queries"], arm["accuracy"], arm["accuracy_se"] or math.nan)
+            for settings, arm in points
+        ]
+    title = f"Accuracy against queries: {record['task']}"
+    return frontier(groups, xlabel="queries of the generator", ylabel="accuracy", title=title)
+
+
+def _print(record: Mapping[str, Any], example: Any, show: int) -> None:
+    console = new_console()
+    if record["probe_accuracy"] is not None:
+        console.print(f"probe: validation accuracy {shown(record['probe_accuracy'])}")
+    table = new_table("method", "accuracy", "diversity", "queries", "verifier calls", "backtracks", "failed", "seconds")
+    names = ("accuracy", "diversity", "queries", "verifier_calls", "backtracks", "failed", "seconds")
+    for arm in record["arms"]:
+        cells = [shown(arm[name]) + (f" ± {shown(arm[f'{name}_se'])}" if arm["runs"] > 1 else "") for name in names]
+        table.add_row(arm["arm"], *cells)
+    console.print(table)
+    errors = record["rows"][0]["errors"]
+    if errors:
+        console.print("errors: " + ", ".join(f"{name} {number}" for name, number in list(errors.items())[:6]))
+    for text in example.text[:show]:
+        console.print(f"— {text.strip()}")

@@ -1,0 +1,33 @@
+"""How settings are written on the command line: NAME=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sandtable.arguments import ArgumentError, one_of
+
+
+def parse_value(text: str) -> int | float | str | tuple[int, ...] | None:
+    """What a person means by `text`: none, a whole number, a number, whole numbers with commas between, or a word."""
+    if text.lower() == "none":
+        return None
+    if "," in text:
+        parts = [part.strip() for part in text.strip("()").split(",") if part.strip()]
+        if not parts or not all(part.lstrip("+-").isdecimal() for part in parts):
+            raise ArgumentError(f"{text!r}: must be whole numbers with commas between")
+        return tuple(int(part) for part in parts)
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def parse_setting(text: str, fields: Sequence[str] | None = None) -> tuple[str, Any]:
+    """NAME=VALUE as a pair; with `fields`, NAME must be one of them."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ArgumentError(f"--set {text!r}: must be NAME=VALUE")
+    return name if fields is None else one_of("--set", name, fields), parse_value(value)

@@ -1,0 +1,81 @@
+"""`sandtable decode`: one method, a comparison, a saved probe, and one clear line for every mistake."""
+
+import json
+
+import pytest
+from safetensors import safe_open
+
+from sandtable.cli import main
+from sandtable.cli.decode import parse_arms
+
+QUICK = ["decode", "--task", "dyck", "--steps", "60", "-n", "30", "--repeats", "2", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return ["--store", str(tmp_path_factory.mktemp("runs"))]
+
+
+def run(arguments, capsys):
+    with pytest.raises(SystemExit) as done:
+        main(arguments)
+    assert done.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_a_method_with_a_probe_trained_on_the_spot(store, tmp_path, capsys):
+    out = run([*QUICK, *store, "--json", "-o", str(tmp_path), "--set", "quota=2", "--set", "stride=3"], capsys)
+    record = json.loads(out)
+    (arm,) = record["arms"]
+    assert arm["arm"] == "backtrack quota=2 stride=3"
+    assert 0 <= arm["accuracy"] <= 1 <= arm["diversity"] <= 2
+    assert arm["queries"] >= arm["erased"] >= arm["backtracks"] > 0
+    assert 0.5 < record["probe_accuracy"] <= 1
+    with safe_open(tmp_path / "probe.safetensors", framework="pt") as file:
+        assert file.metadata()
+    again = run([*QUICK, *store, "--json", "--verifier", str(tmp_path / "probe.safetensors")], capsys)
+    assert json.loads(again)["arms"][0]["verifier_calls"] > 0
+
+
+def test_a_comparison_draws_its_frontier(store, tmp_path, capsys):
+    arms = "ancestral; ancestral top_p=0.5; backtrack quota=8 stride=1 redo=sample; tokenwise; vgb steps=50"
+    out = run([*QUICK, *store, "--verifier", "truth", "--compare", arms, "--runs", "2", "-o", str(tmp_path)], capsys)
+    record = json.loads((tmp_path / "decode.json").read_text())
+    accuracy = {arm["arm"]: arm["accuracy"] for arm in record["arms"]}
+    assert len(record["rows"]) == 10
+    assert accuracy["backtrack quota=8 stride=1 redo=sample"] > accuracy["ancestral"]
+    assert (tmp_path / "frontier.svg").read_text().startswith("<svg")
+    for name in ("ancestral top_p=0.5", "tokenwise", "vgb steps=50"):
+        assert name in out
+
+
+def test_standard_arms_take_settings_that_they_have():
+    arms = parse_arms("standard", "append", {"quota": 7, "temperature": 0.5})
+    assert {str(arm) for arm in arms} >= {
+        "greedy temperature=0.5",
+        "backtrack quota=4 temperature=0.5 stride=4 top_p=0.95",
+        "block-best-of-n temperature=0.5 n=2 top_p=1.0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "dick"], "did you mean 'dyck'"),
+        (["--task", "dyck", "--method", "backtrak"], "did you mean 'backtrack'"),
+        (["--task", "dyck", "--set", "quotas=3"], "quotas=3: not a setting of backtrack"),
+        (["--task", "dyck", "--set", "quota"], "must be NAME=VALUE"),
+        (["--task", "dyck", "--compare", ";"], "must name methods"),
+        (["--task", "dyck", "--verifier", "no-such-file"], "the file of a saved probe"),
+        (["--task", "dyck", "-n", "0"], "--n=0"),
+        (["--task", "dyck", "--model", "gpt2"], "leave --model out"),
+        (["--task", "dyck", "--kind", "train", "--steps", "1"], "--kind='train'"),
+    ],
+)
+def test_mistakes_get_one_line(arguments, message, store, capsys):
+    with pytest.raises(SystemExit) as done:
+        main(["decode", *arguments, *store, "--quiet"])
+    assert done.value.code == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
