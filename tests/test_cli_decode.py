@@ -4,6 +4,8 @@ import json
 
 import pytest
 from safetensors import safe_open
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from sandtable.cli import main
 from sandtable.cli.decode import parse_arms
@@ -47,6 +49,33 @@ def test_a_comparison_draws_its_frontier(store, tmp_path, capsys):
     assert (tmp_path / "frontier.svg").read_text().startswith("<svg")
     for name in ("ancestral top_p=0.5", "tokenwise", "vgb steps=50"):
         assert name in out
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random Llama with a tokenizer of bytes, as save_pretrained writes them."""
+    place = tmp_path_factory.mktemp("llama")
+    bytes_of = pre_tokenizers.ByteLevel
+    inner = Tokenizer(
+        models.BPE(vocab={c: i for i, c in enumerate([*sorted(bytes_of.alphabet()), "<eos>"])}, merges=[])
+    )
+    inner.pre_tokenizer, inner.decoder = bytes_of(add_prefix_space=False), decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>").save_pretrained(place)
+    config = LlamaConfig(
+        vocab_size=257, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=1024, eos_token_id=256, bos_token_id=None,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(place)
+    return str(place)
+
+
+def test_a_hugging_face_model_lists_test_cases(folder, store, capsys):
+    arguments = ["decode", "--task", "append", "--model", folder, "-n", "2", "--repeats", "2", "--set", "max_tokens=12"]
+    out = run([*arguments, "--verifier", "truth", "--json", "--quiet", *store], capsys)
+    (arm,) = json.loads(out)["arms"]
+    assert arm["accuracy"] == 0  # random weights write no test case
+    assert arm["backtracks"] == 4 * 4
+    assert arm["queries"] > 4 * 12
 
 
 def test_standard_arms_take_settings_that_they_have():
