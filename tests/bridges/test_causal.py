@@ -220,8 +220,13 @@ def test_the_cache_grows_and_rows_retire():
     assert session.passes == 30
 
 
-def test_without_room_nothing_is_kept():
-    assert isinstance(load(make("gpt2")).start([[1, 2], [3]], room=0), RecomputeSession)
+def test_without_room_or_a_cache_nothing_is_kept():
+    model = make("gpt2")
+    assert isinstance(load(model).start([[1, 2], [3]], room=0), RecomputeSession)
+    lm = load(model, cache=False)
+    assert isinstance(wander(lm, model, Hidden(1), steps=12), RecomputeSession)
+    options = dict(max_tokens=9, generator=3, top_p=0.9)
+    assert ancestral(lm, [[1], [2, 3]], **options).rows == ancestral(load(model), [[1], [2, 3]], **options).rows
 
 
 # -- hidden states ---------------------------------------------------------------------------------------------------

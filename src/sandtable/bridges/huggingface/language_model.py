@@ -30,6 +30,7 @@ def load(
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
     eos: int | Sequence[int] | str | None = None,
+    cache: bool = True,
     check: bool = True,
 ) -> HuggingFaceModel:
     """A causal model, given as an object, a folder or a hub name, for every decoder; it is put in evaluation mode.
@@ -37,10 +38,11 @@ def load(
     `tokenizer` (an object, a folder or a name) replaces the model's own; an object has none of its own, and without one
     prompts are token ids. `eos` is the token that ends a row, or several, by default those that the model or its
     tokenizer names; "none" lets rows run to `max_tokens`. `check` compares a few tokens, some of them erased again,
-    with runs without a cache, once for every model; where they differ the cache is not used.
+    with runs without a cache, once for every model; where they differ, or with `cache=False`, every token is computed
+    from the whole row.
     """
     network, own = load_model(source, kind="causal", tokenizer=tokenizer, device=device, dtype=dtype)
-    return HuggingFaceModel(network.eval(), own, eos=eos, check=check)
+    return HuggingFaceModel(network.eval(), own, eos=eos, cache=cache, check=check)
 
 
 class HuggingFaceModel:
@@ -53,7 +55,13 @@ class HuggingFaceModel:
     needs_prompt = True
 
     def __init__(
-        self, network: Any, tokenizer: Any = None, *, eos: int | Sequence[int] | str | None = None, check: bool = True
+        self,
+        network: Any,
+        tokenizer: Any = None,
+        *,
+        eos: int | Sequence[int] | str | None = None,
+        cache: bool = True,
+        check: bool = True,
     ) -> None:
         name = type(network).__name__
         if network.config.is_encoder_decoder:
@@ -71,7 +79,7 @@ class HuggingFaceModel:
         self._takes = set(inspect.signature(network.forward).parameters)
         self._sight = sight_of(network.config)
         self._check, self._taps = check, True
-        self._way = way_of(self, self._sight) if check else MASKS
+        self._way = RECOMPUTE if not cache else way_of(self, self._sight) if check else MASKS
 
     def _ends(self, eos: Any) -> list[int]:
         if isinstance(eos, str) and eos == NO_EOS:
