@@ -160,6 +160,7 @@ def test_a_cache_that_goes_wrong_is_found_out():
     wander(lm, model, Hidden(1), steps=12)
     model = Forgetful(hf.GPT2Config(**GPT2)).eval()
     assert isinstance(load(model, check=False).start([[1]], room=3), HuggingFaceSession)
+    assert isinstance(load(make("gpt-neo"), check=False).start([[1]], room=3), RecomputeSession)
 
 
 def test_the_trial_leaves_the_model_as_it_was():
@@ -348,12 +349,20 @@ def test_what_cannot_be_loaded_gets_one_clear_line(tmp_path):
         ("loaded without one; pass tokenizer=", lambda: greedy(load(model), ["text"], max_tokens=2)),
         ("reads at most 40", lambda: greedy(load(model), [[1] * 40], max_tokens=2)),
         ("token ids from 23 to 23", lambda: greedy(load(model), [[23]], max_tokens=2)),
+        ("source=a Sequential: must be a model of transformers", lambda: load(torch.nn.Sequential(model))),
         ("no such folder", lambda: load(tmp_path / "nowhere")),
     ]
     for message, call in cases:
         with pytest.raises(ArgumentError, match=message) as error:
             call()
         assert "\n" not in str(error.value)
+
+
+def test_damaged_weights():
+    model = make("gpt2")
+    model.transformer.ln_f.weight.data[3] = torch.nan
+    with pytest.raises(ArgumentError, match="says NaN"):
+        load(model)
 
 
 def test_no_end_token():

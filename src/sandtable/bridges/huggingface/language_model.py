@@ -79,7 +79,8 @@ class HuggingFaceModel:
         self._takes = set(inspect.signature(network.forward).parameters)
         self._sight = sight_of(network.config)
         self._check, self._taps = check, True
-        self._way = RECOMPUTE if not cache else way_of(self, self._sight) if check else MASKS
+        way = way_of(self, self._sight) if check else MASKS if self._sight.unclear is None else RECOMPUTE
+        self._way = way if cache else RECOMPUTE
 
     def _ends(self, eos: Any) -> list[int]:
         if isinstance(eos, str) and eos == NO_EOS:

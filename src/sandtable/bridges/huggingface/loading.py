@@ -104,7 +104,10 @@ def _float_type(dtype: Any) -> torch.dtype:
 def _located(argument: str, source: Any) -> str:
     """`source` as a name that the library takes: an existing folder, or something that can be a hub name."""
     if not isinstance(source, str | Path) or not str(source):
-        raise ArgumentError(f"{argument}={source!r}: must be an object of that kind, a folder or a hub name")
+        text = repr(source)
+        shown = text if len(text) < 80 and "\n" not in text else f"a {type(source).__name__}"
+        kind = "model" if argument == "source" else "tokenizer"
+        raise ArgumentError(f"{argument}={shown}: must be a {kind} of transformers, a folder or a hub name")
     path = Path(source).expanduser()
     if path.is_dir():
         if argument == "source" and not (path / "config.json").is_file():
