@@ -23,6 +23,9 @@ BRACKETS = 4
 PREFIX = 3
 """Strings are counted by their first three brackets: few enough classes for a sharp bound on total variation."""
 
+FAR_OFF = 3.0
+"""Error of the values with which strings are decoded: so large that the laws of the two methods are told apart."""
+
 
 @dataclass(frozen=True)
 class Noised:
@@ -146,7 +149,7 @@ def _decoded(lab: Lab, steps: int, rows: int) -> dict[str, np.ndarray]:
     for index, seed in enumerate(lab.seeds):
         network = fit.models[index]
         tree, _, value = _tree(network)
-        wrong = theory.noised(value, tree, error=1.0, generator=lab.generator(seed, "noise"))
+        wrong = theory.noised(value, tree, error=FAR_OFF, generator=lab.generator(seed, "noise"))
         made = vgb(
             ExactModel(bracket_law(network), vocab=WORLD.vocab),
             [[WORLD.bos]] * rows,
