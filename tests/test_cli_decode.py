@@ -9,6 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from sandtable.cli import main
 from sandtable.cli.decode import parse_arms
+from sandtable.decoding import Trace
 
 QUICK = ["decode", "--task", "dyck", "--steps", "60", "-n", "30", "--repeats", "2", "--quiet"]
 
@@ -37,6 +38,14 @@ def test_a_method_with_a_probe_trained_on_the_spot(store, tmp_path, capsys):
         assert file.metadata()
     again = run([*QUICK, *store, "--json", "--verifier", str(tmp_path / "probe.safetensors")], capsys)
     assert json.loads(again)["arms"][0]["verifier_calls"] > 0
+
+
+def test_a_trace_is_drawn_and_replays(store, tmp_path, capsys):
+    run([*QUICK, *store, "--verifier", "truth", "--set", "redo=sample", "--trace", "5", "-o", str(tmp_path)], capsys)
+    assert (tmp_path / "tree.svg").read_text().startswith("<svg")
+    trace = Trace.from_json((tmp_path / "trace.json").read_text())
+    assert len(trace.prompts) == 60
+    assert trace.replay(5)[: len(trace.prompts[5])] == trace.prompts[5]
 
 
 def test_a_comparison_draws_its_frontier(store, tmp_path, capsys):

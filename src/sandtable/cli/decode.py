@@ -103,6 +103,9 @@ def decode(
     kind: Annotated[str | None, typer.Option(help="Which prompts: test, ood, or (append) train.")] = None,
     seed: Annotated[int, typer.Option(help="Of prompts, draws and the probe.")] = 0,
     batch_size: Annotated[int, typer.Option(help="Rows decoded side by side.")] = 256,
+    trace: Annotated[
+        int | None, typer.Option(help="Draw what the first method tried for this completion, counted from 0.")
+    ] = None,
     show: Annotated[int, typer.Option(help="Completions to print.")] = 3,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "cpu",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the table, figure and probe.")] = None,
@@ -118,6 +121,7 @@ def decode(
     whole("--seed", seed, least=0)
     whole("--show", show, least=0)
     whole("--steps", 1 if steps is None else steps)
+    whole("--trace", 0 if trace is None else trace, least=0, most=count * repeats - 1)
     own = dict(parse_setting(text) for text in settings or ())
     arms = [Arm(method, own)] if compare is None else parse_arms(compare, task, own)
     if verifier not in VERIFIERS and not Path(verifier).is_file():
@@ -141,9 +145,13 @@ def decode(
             judge = probe or _rules(verifier, work, problems, seed + run)
             for number, arm in enumerate(arms):
                 say(f"run {run + 1}/{runs} · {arm}")
-                made = _run(arm, lm, problems, judge, work, seed=seed + run, batch_size=batch_size, say=say)
+                first = number == 0 and run == 0
+                made = _run(
+                    arm, lm, problems, judge, work, seed=seed + run, batch_size=batch_size,
+                    trace=first and trace is not None, say=say,
+                )  # fmt: skip
                 rows.append({"arm": str(arm), "run": run} | _measured(work, problems, made))
-                example = made if number == 0 and run == 0 else example
+                example = made if first else example
     target = out or folder.path("decode", f"{task}-{plain_name(model or 'small')}")
     record = {
         "task": task, "model": model or "trained here", "verifier": verifier, "kind": kind, "seed": seed, **sizes,
@@ -152,6 +160,8 @@ def decode(
     record = plain(record)
     folder.write_json(target / "decode.json", record)
     files = ["decode.json", *_kept(target, folder, probe, arms, record)]
+    if trace is not None:
+        files += _traced(target, folder, example, trace)
     if as_json:
         return print(json.dumps(record, allow_nan=False, ensure_ascii=False))
     _print(record, example, show)
@@ -228,6 +238,7 @@ def _run(
     *,
     seed: int,
     batch_size: int,
+    trace: bool,
     say: Any,
 ) -> Generation:
     options: dict[str, Any] = {"max_tokens": work.max_tokens, **arm.settings}
@@ -240,6 +251,7 @@ def _run(
         problems.prompts,
         generator=seed,
         batch_size=batch_size,
+        trace=trace,
         progress=lambda done, total: say(f"{arm} · {done}/{total} rows"),
         **options,
     )
@@ -274,6 +286,22 @@ def _kept(target: Path, folder: Any, probe: Any, arms: Sequence[Arm], record: Ma
     if len(arms) > 1:
         files += [file.name for file in draw(target / "frontier", _figure(record), folder)]
     return files
+
+
+def _traced(target: Path, folder: Any, made: Any, row: int) -> list[str]:
+    """The tree of what was tried for one row, and all traces, which can be replayed."""
+    from sandtable.lab.figures import tree
+
+    tried = made.trace.tree(row)
+    figure = tree(
+        tried.parents,
+        labels=tried.labels(lambda token: made.model.decode([token])),
+        kept=[node.kept for node in tried.nodes],
+        rejected=[node.rejected for node in tried.nodes],
+        title=f"What was tried for completion {row}",
+    )
+    folder.write_text(target / "trace.json", made.trace.to_json())
+    return ["trace.json", *(file.name for file in draw(target / "tree", figure, folder))]
 
 
 def _figure(record: Mapping[str, Any]) -> Any:
