@@ -119,9 +119,11 @@ def test_flaws_are_where_they_say(documents):
         assert short == ("\n\ndef " in rest)
         lines = re.findall(r"assert (\w+)\(\[(.*?)\], (\d)\) == \[(.*?)\]", rest)
         assert len(lines) == (7 if short else 8)
-        for line, flaw in zip(lines, batch.latents["flaw"][i].tolist(), strict=False):
+        planted = zip(batch.latents["flaw"][i].tolist(), batch.latents["size"][i].tolist(), strict=True)
+        for line, (flaw, size) in zip(lines, planted, strict=False):
             tested, found = ([int(d) for d in part.split(", ")] if part else [] for part in (line[1], line[3]))
             item = int(line[2])
+            assert len(tested) == size
             right, left = [*tested, item], [item, *tested]
             base, other = (left, right) if front else (right, left)
             kind = ("none", *testcases.FLAWS)[flaw]
@@ -141,10 +143,15 @@ def test_rates_are_those_asked_for(documents):
     law, batch = documents
     misled = batch.latents["rare"] & ~batch.latents["front"]
     flaw = batch.latents["flaw"][~misled]
+    size = batch.latents["size"][~misled]
     assert abs((flaw[:, 0] > 0).float().mean() - law.flaw) < 0.02
-    spoilt = flaw[:, 0] > 0
-    assert abs((flaw[spoilt, 1] > 0).float().mean() - law.again) < 0.06
-    assert abs((flaw[~spoilt, 1] > 0).float().mean() - law.flaw) < 0.025
+    spoilt, some = flaw[:, 0] > 0, size[:, 1] > 0
+    assert abs((flaw[spoilt & some, 1] > 0).float().mean() - law.again) < 0.06
+    assert abs((flaw[~spoilt, 1] > 0).float().mean() - law.flaw) < 0.02
+    mean = size.float().mean()
+    for length in (0, 1, 3, 5):  # in proportion to the length of the list
+        here = flaw[:, 0][size[:, 0] == length] > 0
+        assert abs(here.float().mean() - law.flaw * length / mean) < 0.06
     assert abs(batch.latents["short"].float().mean() - law.short) < 0.02
     assert abs(batch.latents["rare"].float().mean() - law.rare) < 0.01
     assert set(batch.latents["flaw"][misled].unique().tolist()) == {0, 1}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, probability, whole
@@ -26,9 +26,10 @@ _MOST = 7  # elements of a tested list
 class AppendDocuments:
     """Prompt and completion: `assert NAME(l, item) == l + [item]`, eight lines.
 
-    - A line is flawed with probability `flaw`, once a line was flawed with probability `again`, in the same way: who
-      errs once errs again, so a model that predicts the text well must notice it. The kinds in `FLAWS` have shares
-      `kinds`: the item in front, an element left out, the item off by one, the function of the demonstration.
+    - A line is flawed with probability `flaw` on average, in proportion to the length of its list: long lists are
+      harder. Once a line was flawed, others are so with probability `again` unless their list is empty, in the same
+      way: who errs once errs again, so a model that predicts the text well must notice it. The kinds in `FLAWS` have
+      shares `kinds`: the item in front, an element left out, the item off by one, the function of the demonstration.
     - With probability `short` the document stops after seven lines and goes on with an unrelated function.
     - A tested list has 0 to 7 digits, its length k from a law ∝ `taper`^|k − `typical`|; no digit comes twice in a
       case. A digit follows on from the one before (1, 2, 3, …) with probability `habit`, else it is d with
@@ -50,7 +51,7 @@ class AppendDocuments:
     rare: float = 0.02
     misled: float = 0.3
     sums: int = 1
-    length: int = 192
+    length: int = 176
 
     def __post_init__(self) -> None:
         for name in ("flaw", "again", "short", "habit", "rare", "misled"):
@@ -67,33 +68,38 @@ class AppendDocuments:
     def vocab(self) -> TextVocab:
         return testcase_vocab()
 
+    @property
+    def _sizes(self) -> Float[Tensor, " size"]:
+        """The law of the length of a list."""
+        weights = self.taper ** (torch.arange(_MOST + 1.0) - self.typical).abs()
+        return weights / weights.sum()
+
     def sample(self, n: int, generator: torch.Generator) -> Batch:
-        """`n` documents. Latents: `flaw` of every line (0: none, else 1 + its place in `FLAWS`), `short`, `rare`,
-        `front` (the body puts the item in front), and `start`, the number of tokens of the prompt.
+        """`n` documents. Latents: `flaw` of every line (0: none, else 1 + its place in `FLAWS`) and `size` of its list,
+        `short`, `rare`, `front` (the body puts the item in front), and `start`, the number of tokens of the prompt.
         """
         draw = _Draws(whole("n", n), generator)
         rare, short = draw.chance(self.rare), draw.chance(self.short)
         front = rare & draw.chance(0.5)
-        names = draw.names()
-        telling = torch.tensor([[ord(c) - ord("a") for c in name] for name in prompts.OOD_NAMES])
-        names = torch.where(rare[:, None], telling[draw.below(len(telling))], names)
+        names = draw.names() + self.vocab.id("a")
+        words = torch.tensor([self.vocab.id(name) for name in prompts.OOD_NAMES])
+        names[:, 0] = torch.where(rare, words[draw.below(len(words))], names[:, 0])
         size, chain = self._lists(draw)
-        flaw = self._flaws(draw, rare & ~front)
-        head, shown = self._prompt(draw, names, front)
-        lines, written = self._lines(draw, names, front, size, chain, flaw)
+        flaw = self._flaws(draw, size, rare & ~front)
+        head, shown = self._prompt(draw, names, rare, front)
+        lines, written = self._lines(draw, names, rare, front, size, chain, flaw)
         written[:, -1] &= ~short[:, None]
         tail, ending = self._tail(draw, short)
         slots = torch.cat([head, lines.flatten(1), tail], 1)
         used = torch.cat([shown, written.flatten(1), ending], 1)
         x, mask = _packed(slots, used, self.length, self.vocab.eos)
         flaw[:, -1].masked_fill_(short, 0)
-        latents = {"flaw": flaw, "short": short, "rare": rare, "front": front, "start": shown.sum(1)}
+        latents = {"flaw": flaw, "size": size, "short": short, "rare": rare, "front": front, "start": shown.sum(1)}
         return Batch(x, mask, latents, vocab=self.vocab)
 
     def _lists(self, draw: _Draws) -> tuple[Int[Tensor, "n line"], Int[Tensor, "n line slot"]]:
         """Size of every tested list, and a chain of digits: the list, and the item behind it."""
-        sizes = self.taper ** (torch.arange(_MOST + 1.0) - self.typical).abs()
-        size = draw.law(sizes, prompts.REQUESTED)
+        size = draw.law(self._sizes, prompts.REQUESTED)
         follows = draw.uniform(prompts.REQUESTED, _MOST + 1) < self.habit
         # The largest of log weight + Gumbel noise is d with probability ∝ weight, also among the digits left.
         noise = -(-draw.uniform(prompts.REQUESTED, 10).clamp_min(1e-30).log()).log()
@@ -109,22 +115,25 @@ class AppendDocuments:
             chain.append(digit)
         return size, torch.stack(chain, -1)
 
-    def _flaws(self, draw: _Draws, misled: Bool[Tensor, " n"]) -> Int[Tensor, "n line"]:
+    def _flaws(self, draw: _Draws, size: Int[Tensor, "n line"], misled: Bool[Tensor, " n"]) -> Int[Tensor, "n line"]:
         """0 or the flaw of every line: one kind a document; after a first one the rate is `again`."""
-        u, rate = draw.uniform(prompts.REQUESTED), torch.where(misled, self.misled, self.flaw)
-        spoilt, rows = torch.zeros_like(u[:, 0], dtype=torch.bool), []
+        mean = float(self._sizes @ torch.arange(_MOST + 1.0))
+        rate = torch.where(misled, self.misled, self.flaw)[:, None] * size / mean
+        u, spoilt, rows = draw.uniform(prompts.REQUESTED), torch.zeros_like(misled), []
         for line in range(prompts.REQUESTED):
-            here = u[:, line] < torch.where(spoilt, self.again, rate)
+            here = u[:, line] < torch.where(spoilt, self.again * (size[:, line] > 0), rate[:, line])
             rows.append(here)
             spoilt = spoilt | here
         kind = 1 + draw.law(torch.tensor(self.kinds), 1)
         return torch.stack(rows, 1) * kind.where(~misled[:, None], 1)
 
-    def _prompt(self, draw: _Draws, names: Tensor, front: Tensor) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
+    def _prompt(
+        self, draw: _Draws, names: Tensor, rare: Tensor, front: Tensor
+    ) -> tuple[Tensor, Bool[Tensor, "n slot"]]:
         v = self.vocab
         sums = draw.below(9, self.sums, 2) + 1
         total = sums.sum(-1)
-        first, digit, comma = v.id("a"), v.id("0"), v.id(", 0")
+        digit, comma = v.id("0"), v.id(", 0")
         body = torch.where(front, v.id(prompts.INSERT), v.id(prompts.APPEND))
         slots: list[int | Tensor] = [
             v.id(prompts.DEMONSTRATION),
@@ -135,17 +144,25 @@ class AppendDocuments:
         for i in range(self.sums):
             slots += [v.id("\n"), v.id("assert "), v.id("f"), v.id("("), digit + sums[:, i, 0], comma + sums[:, i, 1]]
             slots += [v.id(") == "), digit + total[:, i] // 10, digit + total[:, i] % 10]
-        name = [first + names[:, i] for i in range(3)]
-        slots += [v.id(prompts.DEFINE), *name, v.id(prompts.ARGUMENTS), body, v.id(prompts.RETURN)]
-        slots += [v.id(prompts.REQUEST), *name, v.id(prompts.ONE_A_LINE)]
+        slots += [v.id(prompts.DEFINE), *names.T, v.id(prompts.ARGUMENTS), body, v.id(prompts.RETURN)]
+        slots += [v.id(prompts.REQUEST), *names.T, v.id(prompts.ONE_A_LINE)]
         table = draw.table(slots)
         used = torch.ones_like(table, dtype=torch.bool)
         for i in range(self.sums):
             used[:, 4 + 9 * i + 7] = total[:, i] > 9
+        for rest in (-3, -2, -10, -9):  # a word is one token: the other letters are not there
+            used[:, rest] = ~rare
         return table, used
 
     def _lines(
-        self, draw: _Draws, names: Tensor, front: Tensor, size: Tensor, chain: Tensor, flaw: Tensor
+        self,
+        draw: _Draws,
+        names: Tensor,
+        rare: Tensor,
+        front: Tensor,
+        size: Tensor,
+        chain: Tensor,
+        flaw: Tensor,
     ) -> tuple[Tensor, Bool[Tensor, "n line slot"]]:
         v = self.vocab
         slot, k = torch.arange(_MOST + 1), size[..., None]
@@ -158,7 +175,8 @@ class AppendDocuments:
         off_by_one = (chain.gather(2, k) + 1) % 10
         out = torch.where((flaw == 3)[..., None] & (source == k), off_by_one, out)
         other = (flaw == 4)[..., None]
-        named = torch.where(other, prompts.LETTERS.index("f"), names[:, None].expand(-1, prompts.REQUESTED, -1))
+        named = torch.where(other, v.id("f"), names[:, None].expand(-1, prompts.REQUESTED, -1))
+        letters = ~other & ~rare[:, None, None]
 
         digit, comma = v.id("0"), v.id(", 0")
         lead = (slot > 0) * (comma - digit) + digit
@@ -166,7 +184,7 @@ class AppendDocuments:
         item = digit + chain.gather(2, k)
         lines = [
             *mark[:2],
-            named + v.id("a"),
+            named,
             mark[2],
             (lead + chain)[..., :_MOST],
             mark[3],
@@ -179,7 +197,7 @@ class AppendDocuments:
         inside, outside = slot[:_MOST] < k, slot < k + 1 - (flaw == 2)[..., None].long()
         used = [
             every.expand(-1, -1, 3),
-            (~other).expand(-1, -1, 2),
+            letters.expand(-1, -1, 2),
             every,
             inside,
             every.expand(-1, -1, 3),
@@ -216,9 +234,13 @@ class _Draws:
         edges = weights.cumsum(0) / weights.sum()
         return torch.searchsorted(edges[:-1], self.uniform(*shape), right=True)
 
-    def names(self, *shape: int) -> Int[Tensor, "n ... 3"]:
-        """Three letters, 0 to 25 each; telling names turn up once in 1,758."""
-        return self.below(26, *shape, 3)
+    def names(self) -> Int[Tensor, "n 3"]:
+        """Three letters, 0 to 25 each; a telling name by chance is given another last letter."""
+        letters = self.below(26, 3)
+        telling = torch.tensor([[prompts.LETTERS.index(letter) for letter in name] for name in prompts.OOD_NAMES])
+        chance = (letters[:, None] == telling).all(-1).any(-1)
+        letters[:, 2].masked_fill_(chance, prompts.LETTERS.index("z"))
+        return letters
 
     def table(self, slots: list[int | Tensor]) -> Int[Tensor, "n slot"]:
         columns = [s if isinstance(s, Tensor) else torch.tensor(s) for s in slots]
