@@ -1,0 +1,213 @@
+"""Backtracking against sampling and block best-of-n: distinct correct test cases, and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from sandtable.claims.verifier.code import published, setting
+from sandtable.claims.verifier.code.setting import Code, Probe
+from sandtable.claims.verifier.sources import botta
+from sandtable.lab import Control, Evidence, Lab, below, bounded, claim, orders
+from sandtable.lab.figures import comparison, curves, frontier
+
+GROUPS = {"top_p 0.95": (0.95, 1.0), "top_p 1": (1.0, 1.0), "temperature 1.2": (1.0, 1.2)}
+"""Ever noisier ways to sample."""
+CANDIDATES = (2, 4, 8)
+BACKTRACK = dict(quota=4, stride=4, threshold=0.1)
+LEAST_GAIN = 0.02
+
+
+def line_judge(kind: str) -> Probe | str:
+    """What scores whole lines for block best-of-n."""
+    return Probe(lines=True) if kind == "trained" else kind
+
+
+# -- table 3.6 -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Main(Code):
+    verifier: str = "trained"
+    line_verifier: str = "trained"
+    noisier: tuple[tuple[float, float], ...] = ((0.95, 1.0), (1.0, 1.0), (1.0, 1.2))
+    greedy_top_p: float = 0.0
+
+
+_GAINS = tuple(f"gain: {name}" for name in GROUPS)
+_OVER = tuple(f"over best of {n}" for n in CANDIDATES)
+
+
+@claim(
+    id="verifier/code-main",
+    statement=(
+        "With a linear verifier, backtracking lists more distinct correct test cases than sampling and than block "
+        "best-of-n; its gain grows as sampling gets noisier; best-of-n loses as n grows, and greedy repeats itself."
+    ),
+    source=botta("Table 3.6"),
+    scales={"desk": Main(), "paper": Main(**setting.LARGE)},
+    controls=(
+        Control("random verifier", {"verifier": "random"}, (*_GAINS, *_OVER)),
+        Control(
+            "sampling made calmer instead of noisier",
+            {"noisier": ((1.0, 1.2), (1.0, 1.0), (0.95, 1.0))},
+            ("gain grows with top_p", "gain grows with temperature"),
+        ),
+        Control("lines judged by the parser", {"line_verifier": "truth"}, ("best of 2 over 4", "best of 4 over 8")),
+        Control("sampling in place of greedy", {"greedy_top_p": 0.95}, ("greedy",)),
+    ),
+    seeds=setting.SEEDS,
+)
+def code_main(settings: Main, lab: Lab) -> Evidence:
+    judge = setting.verifier_of(settings.verifier)
+    plain, redone = [], []
+    for top_p, temperature in settings.noisier:
+        how = dict(top_p=top_p, temperature=temperature)
+        plain.append(setting.accuracy(settings, lab, **how))
+        redone.append(setting.accuracy(settings, lab, verifier=judge, **BACKTRACK, **how))
+    lines = line_judge(settings.line_verifier)
+    best = {n: setting.accuracy(settings, lab, candidates=n, verifier=lines) for n in CANDIDATES}
+    greedy = setting.accuracy(settings, lab, top_p=settings.greedy_top_p)
+    gains = [after - before for before, after in zip(plain, redone, strict=True)]
+    checks = [
+        *(orders(name, *pair, margin=LEAST_GAIN) for name, *pair in zip(_GAINS, redone, plain, strict=True)),
+        orders("gain grows with top_p", gains[1], gains[0]),
+        orders("gain grows with temperature", gains[2], gains[1]),
+        *(orders(name, redone[0], best[n]) for name, n in zip(_OVER, CANDIDATES, strict=True)),
+        orders("best of 2 over 4", best[2], best[4]),
+        orders("best of 4 over 8", best[4], best[8]),
+        bounded("greedy", greedy, 0.1, unit="run"),
+    ]
+    rows = {"greedy": (published.SAMPLING[0.0, 1.0], greedy)}
+    for (name, group), before, after in zip(GROUPS.items(), plain, redone, strict=True):
+        rows[f"sampling, {name}"] = published.SAMPLING[group], before
+        rows[f"backtracking, {name}"] = published.BACKTRACKING[(*group, 4, 0.1)], after
+    rows |= {f"block best of {n}, top_p 0.95": (published.BEST_OF[n], best[n]) for n in CANDIDATES}
+    return Evidence(
+        checks,
+        figures={"accuracy": lambda: _bars(rows)},
+        tables={"Acc_distinct": published.beside(rows)},
+        notes=[
+            "Published numbers are of CodeLlama 7B; the stand-in is a small Transformer trained on documents with "
+            "planted flaws. Directions are compared, not numbers.",
+            "Ten greedy repeats coincide, so greedy cannot exceed 0.1.",
+        ],
+    )
+
+
+def _bars(rows: dict[str, tuple[published.Number, np.ndarray]]) -> Figure:
+    lines = []
+    for name, (printed, values) in rows.items():
+        mean, error = published.mean_and_error(values)
+        lines.append((name, mean, mean - error, mean + error, printed[0]))
+    return comparison(lines, xlabel="Acc_distinct (dashed: published)", title="Distinct correct test cases")
+
+
+# -- table 3.13, figures 3.3 and 3.4 ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Frontier(Code):
+    verifier: str = "trained"
+    threshold: float = 0.1
+    temperatures: tuple[float, ...] = (0.8, 0.6, 0.4, 0.2)
+
+
+_PER_QUERY = ("per query: over sampling", *(f"per query: over best of {n}" for n in CANDIDATES))
+_SLOPES = tuple(f"slope: {name}" for name in GROUPS)
+_COOLER = ("temperature 0.8 over 0.6", "temperature 0.6 over 0.4", "temperature 0.4 over 0.2")
+
+
+@claim(
+    id="verifier/code-frontier",
+    statement=(
+        "At equal top_p and temperature backtracking finds more distinct correct cases per query than sampling and "
+        "block best-of-n, with few more queries than sampling; lower temperatures cost distinct cases."
+    ),
+    source=botta("Table 3.13, Figures 3.3 and 3.4"),
+    scales={"desk": Frontier(), "paper": Frontier(**setting.LARGE)},
+    controls=(
+        Control("random verifier", {"verifier": "random"}, (_PER_QUERY[0], *_SLOPES)),
+        Control("verifier that rejects at one half", {"threshold": 0.5}, ("more queries",)),
+        Control("temperature raised", {"temperatures": (0.2, 0.4, 0.6, 0.8)}, _COOLER),
+    ),
+    seeds=setting.SEEDS,
+)
+def code_frontier(settings: Frontier, lab: Lab) -> Evidence:
+    judge = setting.verifier_of(settings.verifier)
+    redo = BACKTRACK | dict(threshold=settings.threshold, verifier=judge)
+    pairs = {
+        name: [setting.run(settings, lab, top_p=p, temperature=t, **how) for how in ({}, redo)]
+        for name, (p, t) in GROUPS.items()
+    }
+    best = {n: setting.run(settings, lab, candidates=n, verifier=Probe(lines=True)) for n in CANDIDATES}
+    cool = [setting.accuracy(settings, lab, temperature=t) for t in settings.temperatures]
+    plain, redone = pairs["top_p 0.95"]
+    rivals = [plain, *best.values()]
+    checks = [
+        *(orders(name, _rate(redone), _rate(rival)) for name, rival in zip(_PER_QUERY, rivals, strict=True)),
+        *(
+            orders(name, *(_slope(arm) for arm in pairs[group][::-1]))
+            for name, group in zip(_SLOPES, GROUPS, strict=True)
+        ),
+        below("more queries", redone["queries"] / plain["queries"] - 1, 0.05),
+        *(orders(name, *pair) for name, *pair in zip(_COOLER, cool, cool[1:], strict=False)),
+    ]
+    arms = {"backtracking": redone, "sampling": plain} | {f"best of {n}": best[n] for n in CANDIDATES}
+    scale = 100 / (settings.functions * settings.repeats)
+    cost = {name: (published.QUERIES[name], arm["queries"] * scale) for name, arm in arms.items()}
+    cooled = zip(settings.temperatures, cool, strict=True)
+    sampled = {f"temperature {t:g}": (published.SAMPLING[0.95, t], values) for t, values in cooled}
+    return Evidence(
+        checks,
+        figures={
+            "running count": lambda: _running(pairs),
+            "frontier": lambda: _frontier(pairs, best),
+        },
+        tables={
+            "queries for 100 completions": published.beside(cost, what="queries"),
+            "sampling at top_p 0.95": published.beside(sampled),
+        },
+        notes=[
+            "Block best-of-n stops after eight lines, the others at the end token: that favours best-of-n in queries.",
+        ],
+    )
+
+
+def _rate(arm: dict[str, np.ndarray]) -> np.ndarray:
+    """Distinct correct cases per thousand queries."""
+    return 1000 * arm["gained"][:, -1] / arm["queries"]
+
+
+def _slope(arm: dict[str, np.ndarray]) -> np.ndarray:
+    """Least-squares slope of the running count against the queries, in cases per thousand."""
+    pairs = zip(arm["spent"].astype(float), arm["gained"].astype(float), strict=True)
+    return np.array([1000 * np.polyfit(spent, gained, 1)[0] for spent, gained in pairs])
+
+
+def _running(pairs: dict[str, list[dict[str, np.ndarray]]]) -> Figure:
+    """Distinct correct cases against queries, completion after completion."""
+    reach = min(arm["spent"][:, -1].min() for arms in pairs.values() for arm in arms)
+    at = np.linspace(0, reach, 40)
+    series = {}
+    for name, arms in pairs.items():
+        for label, arm in zip(("sampling", "backtracking"), arms, strict=True):
+            runs = zip(arm["spent"], arm["gained"], strict=True)
+            series[f"{label}, {name}"] = np.stack([np.interp(at, [0, *x], [0, *y]) for x, y in runs])
+    return curves(at, series, xlabel="queries", ylabel="distinct correct cases", title="What a query is worth")
+
+
+def _frontier(pairs: dict[str, list[dict[str, np.ndarray]]], best: dict[int, dict[str, np.ndarray]]) -> Figure:
+    def point(label: str, arm: dict[str, np.ndarray]) -> tuple[str, float, float, float]:
+        return label, float(arm["queries"].mean()), *published.mean_and_error(arm["gained"][:, -1])
+
+    groups = {f"{name}: sampling, then backtracking": [point("", arm) for arm in arms] for name, arms in pairs.items()}
+    groups["block best of n"] = [point(str(n), arm) for n, arm in best.items()]
+    return frontier(
+        groups, xlabel="queries", ylabel="distinct correct cases", title="Cases and their price", log_x=True
+    )
+
+
+CLAIMS = (code_main, code_frontier)
