@@ -32,7 +32,7 @@ from sandtable.probes.classifier import Classifier
 
 PROMPT = 16
 LAW = dict(temperature=0.9, top_p=0.95)
-REJECTED = 0.02
+REJECTED = 0.01
 """The share of prefixes that the probe turns down, so that quotas last for most of a row."""
 
 
@@ -108,11 +108,16 @@ def ancestral_speed(bench: Bench) -> None:
             print(f"{name:14}{rows:6}{each[0]:16.3f}{each[1]:10.3f}{ratio(ours, theirs):17.2f}", flush=True)
 
 
-def probe(bench: Bench, lm: HuggingFaceModel) -> ProbeVerifier:
+def probe(bench: Bench, lm: HuggingFaceModel, length: int) -> ProbeVerifier:
     """A linear probe with random weights, halfway up the model, that turns down a few prefixes."""
-    hidden = Hidden(lm.layers // 2)
-    made = ancestral(lm, bench.prompts(lm, 64), max_tokens=24, **LAW)
-    states = hidden_states(lm, [row[: PROMPT + 1 + i % 24] for i, row in enumerate(made.rows)], hidden)
+    hidden, seen = Hidden(lm.layers // 2), []
+
+    def look(view: Any) -> list[bool]:
+        seen.append(view.hidden.float().cpu())
+        return [True] * len(view)
+
+    made = backtrack(lm, bench.prompts(lm, 2), Predicate(look, needs=hidden), quota=1, max_tokens=length, **LAW)
+    states = torch.cat(seen)
     classifier = Classifier(states.shape[1]).initialise(torch.Generator().manual_seed(0)).requires_grad_(False)
     classifier.mean, classifier.scale = states.mean(0), states.std(0).clamp(min=1e-6)
     logits = classifier(states)
@@ -126,7 +131,7 @@ def backtrack_speed(bench: Bench) -> None:
     length = 96 if bench.quick else 384
     for name, make in MODELS.items():
         lm = bench.load(make)
-        verifier = probe(bench, lm)
+        verifier = probe(bench, lm, length)
         for rows in (1, 8):
             prompts, made = bench.prompts(lm, rows), []
             plain, guided = bench.seconds(
@@ -142,7 +147,7 @@ def anew_speed(bench: Bench) -> None:
     for name, make in MODELS.items() if bench.device != "cpu" else [("Llama 16 M", llama)]:
         lm = bench.load(make)
         without = load(lm.network, eos="none", cache=False)
-        verifier = probe(bench, lm)
+        verifier = probe(bench, lm, 96)
         for rows in (1, 4):
             for length in (96,) if bench.quick else (96, 384):
                 prompts = bench.prompts(lm, rows)
