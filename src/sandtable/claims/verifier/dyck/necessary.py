@@ -14,11 +14,9 @@ from sandtable.claims.verifier.dyck import setting
 from sandtable.claims.verifier.dyck.hard_prefixes import (
     CELLS,
     ERASED,
-    GAIN,
     QUOTA_PUBLISHED,
     QUOTAS,
     cell_name,
-    easy,
     numbers,
 )
 from sandtable.claims.verifier.dyck.setting import GREEDY, PLAIN, PUBLISHED, Method, Trained
@@ -127,7 +125,7 @@ HARDER_CHECK = "passed prefixes over rejected ones"
     source=botta("Dyck, necessity of backtracks (thesis, Table 3.4)"),
     scales={"desk": Necessary(), "paper": Necessary(trained=PUBLISHED)},
     controls=(
-        easy(*NECESSARY_CHECKS),
+        Control("prefixes of right strings that are less unusual", {"side": "milder"}, NECESSARY_CHECKS),
         Control("random verifier", {"verifier": "random"}, (HARDER_CHECK,)),
     ),
     seeds=setting.MODELS,
@@ -139,21 +137,22 @@ def dyck_necessary(settings: Necessary, lab: Lab) -> Evidence:
     rows: list[list[Any]] = []
     for i, j in np.ndindex(3, 3):
         cell = {name: values[i, j] for name, values in pooled.items()}
+        count, *printed = FLAGGED_PUBLISHED[QUOTAS[i]][j]
         checks += [
             orders(
                 f"{cell_name(QUOTAS[i], ERASED[j])}: over {how} without",
                 _finite(cell["with"]),
                 _finite(cell[how]),
                 paired=False,  # all prefixes against those that were rejected, as published
-                margin=GAIN,
+                margin=(QUOTA_PUBLISHED[QUOTAS[i]][j] - without) / 2,  # half of the published difference
                 unit="prefix",
             )
-            for how in ("nucleus", "argmax")
+            for how, without in zip(("nucleus", "argmax"), printed, strict=True)
         ]
-        count, nucleus, argmax = FLAGGED_PUBLISHED[QUOTAS[i]][j]
+        means = {name: float(np.nanmean(values)) for name, values in cell.items()}
         rows.append(
-            [QUOTAS[i], ERASED[j], np.nanmean(cell["count"]), count / FLAGGED_PROMPTS, np.nanmean(cell["with"]),
-             np.nanmean(cell["nucleus"]), nucleus, np.nanmean(cell["argmax"]), argmax]
+            [QUOTAS[i], ERASED[j], means["count"], count / FLAGGED_PROMPTS, means["with"], means["nucleus"], printed[0],
+             means["argmax"], printed[1]]
         )  # fmt: skip
     passed, rejected = (_finite(pooled[name][0, 0]) for name in ("passed", "nucleus"))
     checks.append(orders(HARDER_CHECK, passed, rejected, paired=False, margin=0.1, unit="prefix"))

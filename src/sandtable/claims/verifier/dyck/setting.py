@@ -36,6 +36,7 @@ from sandtable.worlds import FixedLengthDyck
 WORLD = FixedLengthDyck(length=32, p=0.2, q=0.5)
 SHIFTED = 0.8
 """The share of `[` in prompts; the generator was trained with 0.2."""
+MILDER = 0.5
 TOP_P = 0.9
 READ = WORLD.length + 1
 """Tokens that a generator ever reads, ⟨bos⟩ and D brackets: rows end there, so no state of ⟨eos⟩ is ever judged."""
@@ -92,11 +93,11 @@ def shifted_rows(lengths: Tensor, generator: torch.Generator) -> list[Tensor]:
 def error_prefixes(lab: Lab, trained: Trained, split: str) -> dict[str, np.ndarray]:
     """Prefixes that end with a generator's first error, and right ones of the same lengths; unused rows have length 0.
 
-    Prompts are completed with nucleus 0.9. Right prefixes have the prompts' share of `[`, "familiar" ones that of
-    training. Also counted: completions with an error, by kind.
+    Prompts are completed with nucleus 0.9. Right prefixes have the prompts' share of `[`, "milder" ones one half.
+    Also counted: completions with an error, by kind.
     """
     shape = (len(lab.seeds), trained.kept)
-    found = {name: np.zeros((*shape, READ), dtype=np.int8) for name in ("wrong", "right", "familiar")}
+    found = {name: np.zeros((*shape, READ), dtype=np.int8) for name in ("wrong", "right", "milder")}
     lengths, kinds = np.zeros(shape, dtype=np.int64), np.zeros((len(lab.seeds), 7), dtype=np.int64)
     for place, (seed, lm) in enumerate(generators(lab, trained)):
         generator = lab.generator(seed, f"{split} error prefixes")
@@ -109,10 +110,10 @@ def error_prefixes(lab: Lab, trained: Trained, split: str) -> dict[str, np.ndarr
             rights=shifted_rows,
             top_p=TOP_P,
         )
-        familiar = WORLD.sample(shape[1], generator).x
+        milder = replace(WORLD, p=MILDER).sample(shape[1], generator).x
         for row, (wrong, right) in enumerate(zip(pairs.wrong[: shape[1]], pairs.right, strict=False)):
             lengths[place, row] = size = len(wrong)
-            for name, tokens in (("wrong", wrong), ("right", right), ("familiar", familiar[row])):
+            for name, tokens in (("wrong", wrong), ("right", right), ("milder", milder[row])):
                 found[name][place, row, :size] = tokens[:size]
         made = pairs.generation
         kinds[place] = np.bincount(WORLD.first_error(made.tokens, made.lengths).kind.numpy(), minlength=7)
@@ -120,7 +121,7 @@ def error_prefixes(lab: Lab, trained: Trained, split: str) -> dict[str, np.ndarr
 
 
 def rows_of(found: dict[str, np.ndarray], place: int, side: str, *, cut: int = 0) -> list[Tensor]:
-    """The prefixes of one model on one side ("wrong", "right", "familiar"), the last `cut` tokens left out."""
+    """The prefixes of one model on one side ("wrong", "right", "milder"), the last `cut` tokens left out."""
     pairs = zip(found[side][place], found["length"][place], strict=True)
     return [torch.from_numpy(row[: max(1, length - cut)].astype(np.int64)) for row, length in pairs if length]
 
