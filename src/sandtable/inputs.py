@@ -9,10 +9,15 @@ from torch import Tensor
 
 
 class Tokens(NamedTuple):
-    """Token ids; `mask` is false at positions that nobody may attend to (padding, hidden keys)."""
+    """Token ids; `mask` is false at positions that nobody may attend to (padding, hidden keys).
+
+    With `start` the first token of each row stands there instead of at 0, as far as position vectors are concerned:
+    what rotary positions and ALiBi see are differences, which stay the same.
+    """
 
     ids: Int[Tensor, "batch position"]
     mask: Bool[Tensor, "batch position"] | None = None
+    start: Int[Tensor, " batch"] | None = None
 
 
 class Selected(NamedTuple):

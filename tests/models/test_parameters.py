@@ -114,7 +114,7 @@ def test_replace_keeps_what_was_set_and_frozen():
         Transformer(6, embedding="one-hot", residual=False).set("blocks.0.attn.W_V", torch.eye(6)[None]).freeze("*.W_K")
     )
     changed = model.replace(residual=True, mlp=7)
-    assert changed.blocks[0].residual
+    assert changed.blocks[0].residuals == (True, True)
     assert changed.blocks[0].mlp is not None
     assert torch.equal(changed.blocks[0].attn.W_V[0], torch.eye(6))
     assert not changed.blocks[0].attn.W_K.requires_grad

@@ -1,21 +1,23 @@
 """Small networks built from nameable, freezable parts."""
 
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
-from sandtable.models.attention import Attention, RotaryAttention, SoftmaxAttention, UniformAttention
-from sandtable.models.blocks import MLP, Block, GatedMLP, LayerNorm, RMSNorm
+from sandtable.models.attention import AlibiAttention, Attention, RotaryAttention, SoftmaxAttention, UniformAttention
+from sandtable.models.blocks import MLP, Block, DeepMLP, GatedMLP, LayerNorm, RMSNorm, UnitNorm
 from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal
-from sandtable.models.positions import LearnedPositions, Rotary, SinusoidalPositions
+from sandtable.models.positions import LearnedPositions, LinearPositions, Rotary, SinusoidalPositions
 from sandtable.models.stack import Stack
 from sandtable.models.transformer import Transformer, match_names
 
 __all__ = [
     "MLP",
+    "AlibiAttention",
     "Attention",
     "Bag",
     "Block",
     "Cache",
     "Constant",
+    "DeepMLP",
     "Documents",
     "FanIn",
     "GatedMLP",
@@ -24,6 +26,7 @@ __all__ = [
     "Inputs",
     "LayerNorm",
     "LearnedPositions",
+    "LinearPositions",
     "Normal",
     "RMSNorm",
     "Rotary",
@@ -35,5 +38,6 @@ __all__ = [
     "Tokens",
     "Transformer",
     "UniformAttention",
+    "UnitNorm",
     "match_names",
 ]

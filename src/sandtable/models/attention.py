@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, number, whole
 from sandtable.inputs import Bag, Documents
 from sandtable.models.positions import Rotary
 
@@ -194,16 +194,17 @@ class Attention(nn.Module):
 
 
 class SoftmaxAttention(Attention):
-    """A = softmax over keys of (x_q W_Q + b_Q)·(x_k W_K + b_K) / √(head width)."""
+    """A = softmax over keys of scale · (x_q W_Q + b_Q)·(x_k W_K + b_K); `scale` is 1/√(head width) unless given."""
 
-    def __init__(self, width: int, **options) -> None:
+    def __init__(self, width: int, *, scale: float | None = None, **options) -> None:
         super().__init__(width, **options)
         heads, _, head_width = self.W_V.shape
+        self.config |= dict(scale=scale)
         self.W_Q = nn.Parameter(torch.zeros(heads, width, head_width))
         self.W_K = nn.Parameter(torch.zeros(heads, width, head_width))
         self.b_Q = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
         self.b_K = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
-        self.scale = 1.0 / math.sqrt(head_width)
+        self.scale = 1.0 / math.sqrt(head_width) if scale is None else number("scale", scale)
 
     def keys(self, x, places, tap):
         key = project(x, self.W_K)
@@ -215,9 +216,16 @@ class SoftmaxAttention(Attention):
 
     def pattern(self, x, places, keys, seen, tap):
         scores = torch.einsum("...qhe,...khe->...hqk", self.queries(x, places, tap) * self.scale, keys)
+        scores = self.biased(scores, places)
         if seen is not None:  # adding −∞ costs nothing in the backward pass, unlike filling
             scores = scores + torch.zeros((), dtype=scores.dtype, device=x.device).where(seen, -math.inf)
         return tap("hook_attn_scores", scores).softmax(-1)
+
+    def biased(
+        self, scores: Float[Tensor, "batch heads query position"], places: Int[Tensor, "batch query"] | None
+    ) -> Float[Tensor, "batch heads query position"]:
+        """The scores with what depends on positions alone added; queries stand at `places`, None for 0, 1, 2, …"""
+        return scores
 
     def pattern_by_type(self, x, table, counts, tap):
         if x is None:
@@ -245,6 +253,28 @@ class RotaryAttention(SoftmaxAttention):
 
     def pattern_by_type(self, x, table, counts, tap):
         raise ArgumentError("Bag inputs: counts have no positions that rotary attention could turn to")
+
+
+class AlibiAttention(SoftmaxAttention):
+    """Softmax attention with a bias for the recent past: −m_h · (i − j) is added to the score of key j for query i.
+
+    The slopes of heads 1 … H are m_h = 2^(−8h/H) (Press et al. 2022); nothing else tells positions apart.
+    """
+
+    def __init__(self, width: int, **options) -> None:
+        super().__init__(width, **options)
+        heads = self.W_Q.shape[0]
+        slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
+        self.register_buffer("slopes", slopes.float(), persistent=False)
+
+    def biased(self, scores, places):
+        keys = torch.arange(scores.shape[-1], device=scores.device)
+        queries = keys[: scores.shape[-2]] if places is None else places[..., None, :]
+        distance = (queries[..., None] - keys).abs().to(scores.dtype)
+        return scores - self.get_buffer("slopes").to(scores.dtype)[:, None, None] * distance
+
+    def pattern_by_type(self, x, table, counts, tap):
+        raise ArgumentError("Bag inputs: counts have no positions that a bias could depend on")
 
 
 class UniformAttention(Attention):

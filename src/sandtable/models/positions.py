@@ -53,6 +53,23 @@ class SinusoidalPositions(nn.Module):
         return F.embedding(places, self.get_buffer("waves"))
 
 
+class LinearPositions(nn.Module):
+    """(i / longest) · W_pos: one trained direction, along which positions move at a steady pace."""
+
+    def __init__(self, width: int, *, longest: int) -> None:
+        super().__init__()
+        self.config = dict(width=width, longest=whole("longest", longest))
+        self.W_pos = nn.Parameter(torch.zeros(1, width))
+
+    def forward(self, size: int) -> Float[Tensor, "position width"]:
+        if size > self.config["longest"]:
+            raise ArgumentError(f"{size} positions: this model was built for at most longest={self.config['longest']}")
+        return self.at(torch.arange(size, device=self.W_pos.device))
+
+    def at(self, places: Int[Tensor, ...]) -> Float[Tensor, "... width"]:
+        return (places / self.config["longest"]).to(self.W_pos.dtype)[..., None] * self.W_pos[0]
+
+
 class Rotary(nn.Module):
     """Rotary positions (Su et al. 2021): at position i, the pair (x_k, x_{k + e/2}) turns by the angle i / base^(2k/e).
 
@@ -80,7 +97,8 @@ class Rotary(nn.Module):
         return x * cos[..., None, :] + x.roll(x.shape[-1] // 2, -1) * sin[..., None, :]
 
 
-POSITIONS: dict[str, type[LearnedPositions] | type[SinusoidalPositions]] = {
+POSITIONS: dict[str, type[LearnedPositions] | type[SinusoidalPositions] | type[LinearPositions]] = {
     "learned": LearnedPositions,
+    "linear": LinearPositions,
     "sinusoidal": SinusoidalPositions,
 }

@@ -14,12 +14,23 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, one_of, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
-from sandtable.models.attention import ATTENTIONS, Attention, RotaryAttention, Tap, inside, silent, take
+from sandtable.models.attention import (
+    ATTENTIONS,
+    AlibiAttention,
+    Attention,
+    RotaryAttention,
+    Tap,
+    inside,
+    silent,
+    take,
+)
 from sandtable.models.blocks import MLPS, NORMS, Block
 from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, Initial, Normal
 from sandtable.models.positions import POSITIONS
 
+IN_ATTENTION: dict[str, type[Attention]] = {"rotary": RotaryAttention, "alibi": AlibiAttention}
+"""Positions that only attention knows of."""
 DEFAULT_INITIAL: dict[str, Initial] = {"*.b*": Constant(0.0), "*ln*.w": Constant(1.0), "*": Normal(0.02)}
 
 
@@ -32,7 +43,7 @@ class Embedding(nn.Module):
 
 
 class Unembedding(nn.Module):
-    """Logits x W_U + b_U; without its own W_U the head is tied to the embedding."""
+    """Logits x W_U + b_U, `size` of them; without its own W_U the head is tied to the embedding."""
 
     def __init__(self, size: int, width: int, *, tied: bool, bias: bool) -> None:
         super().__init__()
@@ -44,11 +55,14 @@ class Transformer(nn.Module):
     """logits = head(block_L(… block_1(W_E[token] + position) …)).
 
     - `embedding`: "learned" (width `width`) or "one-hot" (W_E = I, width = vocabulary; nothing to train);
-    - `tied`: the head is W_Eᵀ — for one-hot embeddings the identity — else a matrix W_U of its own;
+    - `tied`: the head is W_Eᵀ — for one-hot embeddings the identity — else a matrix W_U of its own, which may have
+      another number of `outputs` than there are tokens: a model that reads tokens and tells something else;
     - `attention`: "softmax" or "uniform" (every visible key alike); `output=False` leaves out W_O;
     - `mlp`: hidden width, or None, `mlp_kind`: "plain" or "gated"; `residual`, `biases`, `head_bias`: on or off;
-    - `norm`: None, "pre" or "post", `norm_kind`: "layer" or "rms"; `embedding_norm`: another one after the embedding;
-    - `positions`: None, "learned", "sinusoidal" or "rotary" (queries and keys turn), up to `longest`;
+    - `norm`: None, "pre", "post" or "inner", `norm_kind`: "layer", "rms" or "unit" (see `Block`, which also says how
+      attention and MLP may differ); `embedding_norm`: another one after the embedding;
+    - `positions`: None, "learned", "sinusoidal", "linear", or "rotary" (queries and keys turn), up to `longest`, or
+      "alibi" (scores fall with the distance), any number;
     - `initial`: pattern → how matching parameters start; the first match wins, then `DEFAULT_INITIAL`, where "*" stands
       for everything but biases and norms;
     - `blocks`: a list of your own `Block`s instead of `layers` equal ones.
@@ -66,15 +80,16 @@ class Transformer(nn.Module):
         head_width: int | None = None,
         embedding: str = "learned",
         tied: bool = True,
+        outputs: int | None = None,
         attention: str = "softmax",
         output: bool = True,
         causal: bool = False,
         mlp: int | None = None,
         mlp_kind: str = "plain",
         activation: str = "gelu",
-        norm: str | None = None,
+        norm: str | Sequence[str | None] | None = None,
         norm_kind: str = "layer",
-        residual: bool = True,
+        residual: bool | Sequence[bool] = True,
         biases: bool = False,
         head_bias: bool = False,
         positions: str | None = None,
@@ -98,7 +113,8 @@ class Transformer(nn.Module):
         # As given, not as resolved: `replace` decides anew what follows from other settings.
         self.config: dict[str, Any] = dict(
             vocab=size, layers=layers, heads=heads, width=None if embedding == "one-hot" else width,
-            head_width=head_width, embedding=embedding, tied=tied, attention=attention, output=output, causal=causal,
+            head_width=head_width, embedding=embedding, tied=tied, outputs=outputs, attention=attention, output=output,
+            causal=causal,
             mlp=mlp, mlp_kind=mlp_kind, activation=activation, norm=norm, norm_kind=norm_kind, residual=residual,
             biases=biases, head_bias=head_bias, positions=positions, longest=longest, embedding_norm=embedding_norm,
             final_norm=final_norm, eps=eps, initial=dict(initial or {}),
@@ -108,16 +124,20 @@ class Transformer(nn.Module):
         self.pos_embed = None
         attend: Callable[..., Attention] = ATTENTIONS[one_of("attention", attention, ATTENTIONS)]
         if positions is not None:
-            if longest is None:
+            one_of("positions", positions, (*POSITIONS, *IN_ATTENTION))
+            if longest is None and positions != "alibi":
                 raise ArgumentError(f"longest=None: positions={positions!r} needs the longest length")
-            if one_of("positions", positions, (*POSITIONS, "rotary")) != "rotary":
+            if positions in POSITIONS and longest is not None:
                 self.pos_embed = POSITIONS[positions](width, longest=longest)
             elif blocks is not None:
-                raise ArgumentError("positions='rotary' with blocks of your own: give them a RotaryAttention instead")
+                kind = IN_ATTENTION[positions].__name__
+                raise ArgumentError(f"positions={positions!r} with blocks of your own: give them {kind} instead")
             elif attention != "softmax":
-                raise ArgumentError(f"positions='rotary' with attention={attention!r}: needs softmax attention")
+                raise ArgumentError(f"positions={positions!r} with attention={attention!r}: needs softmax attention")
             else:
-                attend = partial(RotaryAttention, longest=longest)
+                attend = (
+                    partial(RotaryAttention, longest=longest) if longest and positions == "rotary" else AlibiAttention
+                )
         make_norm = NORMS[one_of("norm_kind", norm_kind, NORMS)]
         self.ln_embed = make_norm(width, eps=eps) if embedding_norm else None
         if blocks is None:
@@ -139,12 +159,15 @@ class Transformer(nn.Module):
         if not blocks:
             raise ArgumentError("blocks=[]: needs at least one block")
         self.blocks = nn.ModuleList(blocks)
-        out = blocks[-1].attn.config["out_width"]
+        out = blocks[-1].out_width
         if tied and out != width:
             raise ArgumentError(f"tied=True: the last block is {out} wide, the embedding {width}; use tied=False")
+        if tied and outputs not in (None, size):
+            raise ArgumentError(f"outputs={outputs!r}: a tied head has one for each of {size} tokens; use tied=False")
         final_norm = norm == "pre" if final_norm is None else final_norm
         self.ln_final = make_norm(out, eps=eps) if final_norm else None
-        self.unembed = Unembedding(size, out, tied=tied, bias=head_bias)
+        self.outputs = size if outputs is None else whole("outputs", outputs)
+        self.unembed = Unembedding(self.outputs, out, tied=tied, bias=head_bias)
         self._set: dict[str, Tensor] = {}
         for name in self.config["initial"]:
             self.matching(name)
@@ -321,8 +344,12 @@ class Transformer(nn.Module):
     def _by_position(self, inputs: Tensor | Tokens | Selected, tap: Tap) -> Tensor:
         ids, mask = inputs[:2] if isinstance(inputs, Tokens | Selected) else (inputs, None)
         rows = inputs.rows if isinstance(inputs, Selected) else None
+        start = inputs.start if isinstance(inputs, Tokens) else None
         x = tap("hook_embed", self._embed(ids, self.layers[0]))
-        if self.pos_embed is not None:
+        if self.pos_embed is not None and start is not None:
+            places = torch.arange(ids.shape[-1], device=ids.device) + start[..., None]
+            x = x + tap("hook_pos_embed", self.pos_embed.at(places))
+        elif self.pos_embed is not None:
             x = x + tap("hook_pos_embed", self.pos_embed(ids.shape[-1]))
         x = x if self.ln_embed is None else self.ln_embed(x)
         for i, block in enumerate(self.layers):
@@ -336,13 +363,13 @@ class Transformer(nn.Module):
         if len(self.layers) != 1 or self.pos_embed is not None or block.attn.causal:
             raise ArgumentError("Bag inputs: only a single, non-causal layer without positions ignores word order")
         table = None if self.embed is None else self.embed.W_E
-        if table is None and (self.ln_embed is not None or block.norm == "pre"):
+        if table is None and (self.ln_embed is not None or block.norms[0] == "pre"):
             table = torch.eye(self.size, dtype=block.attn.W_V.dtype, device=inputs.counts.device)
         table = self.ln_embed(table) if self.ln_embed is not None else table
         x = None
         if isinstance(inputs, Bag):
             x = self._embed(inputs.query, block) if table is None else F.embedding(inputs.query, table)
-        elif block.residual:
+        elif block.residuals[0]:
             raise ArgumentError("Documents inputs: a residual stream needs the visible token of every row; use Bag")
         x = block.by_type(x, table, inputs, inside("blocks.0", tap))
         return self._head(x, tap)
