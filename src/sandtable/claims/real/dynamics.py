@@ -48,7 +48,7 @@ class TwoStage:
     scales={"desk": TwoStage(), "paper": TwoStage(vocab=8192, width=256, length=128, batch=64)},
     controls=(
         Control("plain Adam (ε = 1e-8)", {"eps": 1e-8}, ("keys wait", "queries wait")),
-        Control("BERT's own initialisation", {"near_zero": None}, ("keys wait", "queries wait")),
+        Control("BERT's own initialisation", {"near_zero": None}, ("keys wait",)),
         Control("a thousandth of the learning rate", {"lr": 1e-6}, ("values turn",)),
     ),
     seeds={"desk": 24, "paper": 24},
