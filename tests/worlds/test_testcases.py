@@ -144,14 +144,15 @@ def test_rates_are_those_asked_for(documents):
     misled = batch.latents["rare"] & ~batch.latents["front"]
     flaw = batch.latents["flaw"][~misled]
     size = batch.latents["size"][~misled]
-    assert abs((flaw[:, 0] > 0).float().mean() - law.flaw) < 0.02
+    mean = size.float().mean()
+    rate = (law.flaw * (size / mean) ** law.steep).clamp(max=1)
+    assert abs((flaw[:, 0] > 0).float().mean() - rate[:, 0].mean()) < 0.02
     spoilt, some = flaw[:, 0] > 0, size[:, 1] > 0
     assert abs((flaw[spoilt & some, 1] > 0).float().mean() - law.again) < 0.06
-    assert abs((flaw[~spoilt, 1] > 0).float().mean() - law.flaw) < 0.02
-    mean = size.float().mean()
-    for length in (0, 1, 3, 5):  # in proportion to the length of the list
+    assert abs((flaw[~spoilt, 1] > 0).float().mean() - rate[~spoilt, 1].mean()) < 0.02
+    for length in (0, 1, 3, 5):  # steeply with the length of the list
         here = flaw[:, 0][size[:, 0] == length] > 0
-        assert abs(here.float().mean() - law.flaw * length / mean) < 0.06
+        assert abs(here.float().mean() - min(1.0, law.flaw * (length / mean) ** law.steep)) < 0.06
     assert abs(batch.latents["short"].float().mean() - law.short) < 0.02
     assert abs(batch.latents["rare"].float().mean() - law.rare) < 0.01
     assert set(batch.latents["flaw"][misled].unique().tolist()) == {0, 1}
@@ -175,7 +176,13 @@ def test_documents_are_cut_and_repeatable():
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"flaw": 1.5}, "flaw"), ({"kinds": (1.0,)}, "kinds"), ({"length": 0}, "length"), ({"taper": 0.0}, "taper")],
+    [
+        ({"flaw": 1.5}, "flaw"),
+        ({"kinds": (1.0,)}, "kinds"),
+        ({"length": 0}, "length"),
+        ({"taper": 0.0}, "taper"),
+        ({"steep": -1.0}, "steep"),
+    ],
 )
 def test_bad_settings(change, named):
     with pytest.raises(ArgumentError, match=named):

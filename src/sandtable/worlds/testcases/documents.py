@@ -26,10 +26,11 @@ _MOST = 7  # elements of a tested list
 class AppendDocuments:
     """Prompt and completion: `assert NAME(l, item) == l + [item]`, eight lines.
 
-    - A line is flawed with probability `flaw` on average, in proportion to the length of its list: long lists are
-      harder. Once a line was flawed, others are so with probability `again` unless their list is empty, in the same
-      way: who errs once errs again, so a model that predicts the text well must notice it. The kinds in `FLAWS` have
-      shares `kinds`: the item in front, an element left out, the item off by one, the function of the demonstration.
+    - A line with a list of k elements is flawed with probability `flaw` · (k/k̄)^`steep`, at most 1, where k̄ is the
+      average length: long lists are harder, for the likeliest continuation too. Once a line was flawed, others are so
+      with probability `again` unless their list is empty, in the same way: who errs once errs again, so a model that
+      predicts the text well must notice it. The kinds in `FLAWS` have shares `kinds`: the item in front, an element
+      left out, the item off by one, the function of the demonstration.
     - With probability `short` the document stops after seven lines and goes on with an unrelated function.
     - A tested list has 0 to 7 digits, its length k from a law ∝ `taper`^|k − `typical`|; no digit comes twice in a
       case. A digit follows on from the one before (1, 2, 3, …) with probability `habit`, else it is d with
@@ -41,6 +42,7 @@ class AppendDocuments:
     """
 
     flaw: float = 0.2
+    steep: float = 2.0
     again: float = 0.5
     kinds: tuple[float, ...] = (0.25, 0.25, 0.25, 0.25)
     short: float = 0.1
@@ -59,6 +61,7 @@ class AppendDocuments:
         whole("typical", self.typical, least=0, most=_MOST)
         number("taper", self.taper, above=0.0)
         number("skew", self.skew, least=0.0)
+        number("steep", self.steep, least=0.0)
         whole("sums", self.sums, least=0)
         whole("length", self.length)
         if len(self.kinds) != len(FLAWS) or abs(sum(self.kinds) - 1) > 1e-6:
@@ -118,7 +121,7 @@ class AppendDocuments:
     def _flaws(self, draw: _Draws, size: Int[Tensor, "n line"], misled: Bool[Tensor, " n"]) -> Int[Tensor, "n line"]:
         """0 or the flaw of every line: one kind a document; after a first one the rate is `again`."""
         mean = float(self._sizes @ torch.arange(_MOST + 1.0))
-        rate = torch.where(misled, self.misled, self.flaw)[:, None] * size / mean
+        rate = torch.where(misled, self.misled, self.flaw)[:, None] * (size / mean) ** self.steep
         u, spoilt, rows = draw.uniform(prompts.REQUESTED), torch.zeros_like(misled), []
         for line in range(prompts.REQUESTED):
             here = u[:, line] < torch.where(spoilt, self.again * (size[:, line] > 0), rate[:, line])

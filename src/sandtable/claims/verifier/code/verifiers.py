@@ -9,7 +9,7 @@ import numpy as np
 from sandtable.claims.verifier.code import published, setting
 from sandtable.claims.verifier.code.setting import Code, Probe
 from sandtable.claims.verifier.sources import botta
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders
+from sandtable.lab import Check, Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders
 from sandtable.lab.figures import strips
 
 BACKTRACK = dict(quota=4, stride=4)
@@ -20,12 +20,80 @@ BACKTRACK = dict(quota=4, stride=4)
 
 @dataclass(frozen=True)
 class Layers(Code):
-    intermediate: int | None = None
+    last: int | None = None
+    lowest: int = 0
     labels: str = "true"
     blind: str = "random"
 
 
 MEDIAN_GAIN = 0.02
+SPREAD = published.SAMPLING[0.95, 1.0][1]
+"""One published standard error of sampling: what “as good as none” means."""
+
+
+@dataclass(frozen=True)
+class _ByLayer:
+    """Acc_distinct with a linear verifier on every layer (0: the embedding), a blind one, and none."""
+
+    layers: dict[int, np.ndarray]
+    blind: np.ndarray
+    plain: np.ndarray
+
+    def evidence(self, checks: list[Check]) -> Evidence:
+        rows = {f"layer {layer} of {len(self.layers) - 1}": (None, values) for layer, values in self.layers.items()}
+        rows |= {f"CodeLlama, layer {layer} of 32": (printed, None) for layer, printed in published.LAYERS.items()}
+        rows |= {"random verifier": (published.RANDOM, self.blind)}
+        rows |= {"sampling": (published.SAMPLING[0.95, 1.0], self.plain)}
+        arms = {f"layer {layer}": values for layer, values in self.layers.items()}
+        arms |= {"random": self.blind, "sampling": self.plain}
+        return Evidence(
+            checks,
+            figures={"layers": lambda: strips(arms, xlabel="Acc_distinct", title="Which layer knows")},
+            tables={"Acc_distinct": published.beside(rows)},
+            notes=[
+                "The published layer 11 (0.650) is below sampling (0.660); layer 31 was run with another threshold.",
+                f"“As none”: within one published standard error of sampling ({SPREAD}).",
+            ],
+        )
+
+
+def by_layer(settings: Layers, lab: Lab) -> _ByLayer:
+    found = {
+        layer: setting.accuracy(settings, lab, verifier=Probe(layer=layer, labels=settings.labels), **BACKTRACK)
+        for layer in range(settings.layers + 1)
+    }
+    blind = setting.accuracy(settings, lab, verifier=setting.verifier_of(settings.blind), **BACKTRACK)
+    return _ByLayer(found, blind, setting.accuracy(settings, lab))
+
+
+@claim(
+    id="verifier/code-layers-small-model",
+    statement=(
+        "In a model of three layers the last one verifies best, every layer better than a random verifier, which is "
+        "as good as none, and so is the embedding, which has seen one token."
+    ),
+    source=botta("Table 3.9"),
+    scales={"desk": Layers(), "paper": Layers(**setting.LARGE)},
+    controls=(
+        Control("the embedding in place of the last layer", {"last": 0}, ("last over intermediate",)),
+        Control("the last layer in place of the embedding", {"lowest": -1}, ("embedding as none",)),
+        Control("shuffled labels", {"labels": "shuffled"}, ("worst layer over random",)),
+        Control("the parser in place of the random verifier", {"blind": "truth"}, ("random as none",)),
+    ),
+    seeds=setting.SEEDS,
+)
+def code_layers_small_model(settings: Layers, lab: Lab) -> Evidence:
+    found = by_layer(settings, lab)
+    last = settings.layers if settings.last is None else settings.last
+    lowest = settings.lowest % (settings.layers + 1)
+    worst = np.min([found.layers[layer] for layer in range(1, settings.layers + 1)], axis=0)
+    checks = [
+        orders("last over intermediate", found.layers[last], found.layers[settings.layer]),
+        orders("worst layer over random", worst, found.blind, margin=MEDIAN_GAIN),
+        agrees("random as none", found.blind - found.plain, 0.0, within=SPREAD, shift_absolute=3 * SPREAD),
+        agrees("embedding as none", found.layers[lowest] - found.plain, 0.0, within=SPREAD, shift_absolute=3 * SPREAD),
+    ]
+    return found.evidence(checks)
 
 
 @claim(
@@ -36,47 +104,23 @@ MEDIAN_GAIN = 0.02
     ),
     source=botta("Table 3.9"),
     scales={"desk": Layers(), "paper": Layers(**setting.LARGE)},
-    controls=(
-        Control("the embedding in place of an intermediate layer", {"intermediate": 0}, ("intermediate over last",)),
-        Control("shuffled labels", {"labels": "shuffled"}, ("median layer over random",)),
-        Control("the parser in place of the random verifier", {"blind": "truth"}, ("random as none",)),
+    expected="refuted",
+    erratum=(
+        "In the small stand-in, whose three layers leave none to spare, the last layer verifies best. Of CodeLlama's "
+        "32 layers several before the last did as well."
     ),
+    corrected=code_layers_small_model.id,
     seeds=setting.SEEDS,
 )
 def code_layers(settings: Layers, lab: Lab) -> Evidence:
-    last = settings.layers
-    middle = settings.layer if settings.intermediate is None else settings.intermediate
-    found = {
-        layer: setting.accuracy(settings, lab, verifier=Probe(layer=layer, labels=settings.labels), **BACKTRACK)
-        for layer in range(last + 1)
-    }
-    plain = setting.accuracy(settings, lab)
-    blind = setting.accuracy(settings, lab, verifier=setting.verifier_of(settings.blind), **BACKTRACK)
-    median = np.median(list(found.values()), axis=0)
-    spread = published.SAMPLING[0.95, 1.0][1]
+    found = by_layer(settings, lab)
+    median = np.median(list(found.layers.values()), axis=0)
     checks = [
-        orders("intermediate over last", found[middle], found[last], margin=-0.01),
-        orders("median layer over random", median, blind, margin=MEDIAN_GAIN),
-        agrees("random as none", blind - plain, 0.0, within=spread, shift_absolute=3 * spread),
+        orders("intermediate over last", found.layers[settings.layer], found.layers[settings.layers], margin=-0.01),
+        orders("median layer over random", median, found.blind, margin=MEDIAN_GAIN),
+        agrees("random as none", found.blind - found.plain, 0.0, within=SPREAD, shift_absolute=3 * SPREAD),
     ]
-    rows = {f"layer {layer} of {last}": (None, values) for layer, values in found.items()}
-    rows |= {f"CodeLlama, layer {layer} of 32": (printed, None) for layer, printed in published.LAYERS.items()}
-    rows |= {"random verifier": (published.RANDOM, blind), "sampling": (published.SAMPLING[0.95, 1.0], plain)}
-    return Evidence(
-        checks,
-        figures={
-            "layers": lambda: strips(
-                {f"layer {layer}": values for layer, values in found.items()} | {"random": blind, "sampling": plain},
-                xlabel="Acc_distinct",
-                title="Which layer knows",
-            )
-        },
-        tables={"Acc_distinct": published.beside(rows)},
-        notes=[
-            "The published layer 11 (0.650) is below sampling (0.660), and layer 31 was run with another threshold.",
-            f"“As none”: within one published standard error of sampling ({spread}).",
-        ],
-    )
+    return found.evidence(checks)
 
 
 # -- table 3.10 ------------------------------------------------------------------------------------------------------
@@ -129,9 +173,68 @@ def code_threshold(settings: Threshold, lab: Lab) -> Evidence:
 @dataclass(frozen=True)
 class Depth(Code):
     labels: str = "true"
+    deep_labels: str = "true"
 
 
 DEEPER = (2, 4, 8)
+DEPTH_SPREAD = published.DEPTHS[4][1][1]
+"""The published standard error at four layers: what “no better” means."""
+LINEAR = "validation of the linear one"
+
+
+@dataclass(frozen=True)
+class _ByDepth:
+    """Acc_distinct and validation accuracy by the number of layers of the verifier."""
+
+    accuracy: dict[int, np.ndarray]
+    validation: dict[int, np.ndarray]
+
+    def evidence(self, checks: list[Check]) -> Evidence:
+        rows = {f"{d} layers": (published.DEPTHS[d][1], values) for d, values in self.accuracy.items()}
+        told = [[d, published.DEPTHS[d][0], float(values.mean())] for d, values in self.validation.items()]
+        arms = {name: values for name, (_, values) in rows.items()}
+        return Evidence(
+            checks,
+            figures={"depth": lambda: strips(arms, xlabel="Acc_distinct", title="Deeper verifiers")},
+            tables={
+                "Acc_distinct": published.beside(dict(rows)),
+                "validation accuracy": Table(["layers", "published", "stand-in"], told),
+            },
+            notes=[f"“No better”: by less than the published standard error at four layers ({DEPTH_SPREAD})."],
+        )
+
+
+def by_depth(settings: Depth, lab: Lab) -> _ByDepth:
+    judges = {1: Probe(labels=settings.labels)}
+    judges |= {depth: Probe(depth=depth, labels=settings.deep_labels) for depth in DEEPER}
+    code = setting.code_of(settings)
+    return _ByDepth(
+        {depth: setting.accuracy(settings, lab, verifier=judge, **BACKTRACK) for depth, judge in judges.items()},
+        {depth: lab.measure(setting.probes, code, judge)["validation"] for depth, judge in judges.items()},
+    )
+
+
+@claim(
+    id="verifier/code-depth-small-model",
+    statement=(
+        "On states of 64 numbers a linear verifier is right on most prefixes, and one of two layers decodes better "
+        "than it."
+    ),
+    source=botta("Table 3.11"),
+    scales={"desk": Depth(), "paper": Depth(**setting.LARGE)},
+    controls=(
+        Control("linear verifier of shuffled labels", {"labels": "shuffled"}, (LINEAR,)),
+        Control("deeper verifiers of shuffled labels", {"deep_labels": "shuffled"}, ("two layers over one",)),
+    ),
+    seeds=setting.SEEDS,
+)
+def code_depth_small_model(settings: Depth, lab: Lab) -> Evidence:
+    found = by_depth(settings, lab)
+    checks = [
+        exceeds(LINEAR, found.validation[1], 0.8),
+        orders("two layers over one", found.accuracy[2], found.accuracy[1], margin=0.01),
+    ]
+    return found.evidence(checks)
 
 
 @claim(
@@ -139,44 +242,22 @@ DEEPER = (2, 4, 8)
     statement="A linear verifier is enough: with two, four or eight layers backtracking decodes no better.",
     source=botta("Table 3.11"),
     scales={"desk": Depth(), "paper": Depth(**setting.LARGE)},
-    controls=(
-        Control(
-            "linear verifier of shuffled labels",
-            {"labels": "shuffled"},
-            ("validation of the linear one", *(f"{depth} layers over one" for depth in DEEPER)),
-        ),
+    expected="refuted",
+    erratum=(
+        "On the small stand-in, whose states have 64 numbers where CodeLlama's have 4,096, a second layer is worth "
+        "several points: what wide states hold linearly, narrow ones do not."
     ),
+    corrected=code_depth_small_model.id,
     seeds=setting.SEEDS,
 )
 def code_depth(settings: Depth, lab: Lab) -> Evidence:
-    judges = {depth: Probe(depth=depth) for depth in DEEPER}
-    linear = Probe(labels=settings.labels)
-    first = setting.accuracy(settings, lab, verifier=linear, **BACKTRACK)
-    deeper = {depth: setting.accuracy(settings, lab, verifier=judge, **BACKTRACK) for depth, judge in judges.items()}
-    told = {
-        depth: lab.measure(setting.probes, setting.code_of(settings), judge)["validation"]
-        for depth, judge in {1: linear, **judges}.items()
-    }
-    spread = published.DEPTHS[4][1][1]
+    found = by_depth(settings, lab)
+    gaps = {depth: found.accuracy[depth] - found.accuracy[1] for depth in DEEPER}
     checks = [
-        exceeds("validation of the linear one", told[1], 0.8),
-        *(below(f"{depth} layers over one", values - first, spread) for depth, values in deeper.items()),
+        exceeds(LINEAR, found.validation[1], 0.8),
+        *(below(f"{depth} layers over one", gap, DEPTH_SPREAD) for depth, gap in gaps.items()),
     ]
-    rows = {f"{depth} layers": (published.DEPTHS[depth][1], values) for depth, values in {1: first, **deeper}.items()}
-    validation = [[d, published.DEPTHS[d][0], float(values.mean())] for d, values in told.items()]
-    return Evidence(
-        checks,
-        figures={
-            "depth": lambda: strips(
-                {name: values for name, (_, values) in rows.items()}, xlabel="Acc_distinct", title="Deeper verifiers"
-            )
-        },
-        tables={
-            "Acc_distinct": published.beside(rows),
-            "validation accuracy": Table(["layers", "published", "stand-in"], validation),
-        },
-        notes=[f"“No better”: by less than the published standard error at four layers ({spread})."],
-    )
+    return found.evidence(checks)
 
 
-CLAIMS = (code_layers, code_threshold, code_depth)
+CLAIMS = (code_layers_small_model, code_layers, code_threshold, code_depth_small_model, code_depth)
