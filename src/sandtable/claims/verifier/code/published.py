@@ -6,6 +6,7 @@ Two slips of the tables are put right here: the last row of Table 3.10 is for θ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -101,6 +102,12 @@ REDO: dict[float, tuple[Number, Number]] = {
     0.5: ((0.676, 0.019), (0.663, 0.023)),
 }
 """Threshold → Acc_distinct with and without argmax redo (Table 3.17)."""
+
+
+def gain(top_p: float, temperature: float) -> Number:
+    """What backtracking with quota and stride 4 and θ = 0.1 adds to sampling, with the standard error."""
+    after, before = BACKTRACKING[top_p, temperature, 4, 0.1], SAMPLING[top_p, temperature]
+    return after[0] - before[0], math.hypot(after[1], before[1])
 
 
 def beside(rows: Mapping[str, tuple[Number | None, np.ndarray | None]], *, what: str = "Acc_distinct") -> Table:
