@@ -32,7 +32,8 @@ def text(tmp_path_factory):
 
 
 FEW = dict(
-    steps=2, collected=30, kept=8, prompts=20, repeats=1, splits=2, completions=3, rows=200, walk_steps=60
+    steps=2, collected=30, kept=8, prompts=20, repeats=1, splits=2, completions=3, rows=200, walk_steps=60,
+    generations=3, functions=2
 )  # fmt: skip
 """Sizes of claims on generation, and of the models they train (their setting `trained`)."""
 SMALL = dict(topics=10, documents=40, vocab=2500, width=16, layers=2, heads=2, length=20, longest=64, batch=4, draws=2)

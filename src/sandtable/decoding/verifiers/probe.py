@@ -25,18 +25,21 @@ _TOKENS = 8  # of the row that tells one model from another
 _DRIFT = 0.1  # relative change of its hidden state that another precision can explain
 
 
-def hidden_states(
-    lm: Any, rows: Sequence[Any], hidden: Hidden, *, batch_size: int = 1024
-) -> Float[Tensor, "row width"]:
-    """The hidden state of the last token of every row, in float32 on the CPU."""
-    model, parts = as_language_model(lm), []
-    with torch.no_grad():
-        for first in range(0, len(rows), whole("batch_size", batch_size)):
-            session = model.start(rows[first : first + batch_size], room=0, hidden=hidden)
-            parts.append(session.hidden().float().cpu())
-    if not parts:
+def hidden_states(lm: Any, rows: Sequence[Any], hidden: Hidden, *, batch_size: int = 64) -> Float[Tensor, "row width"]:
+    """The hidden state of the last token of every row, in float32 on the CPU.
+
+    Rows of similar length are read together, so that little of a batch is padding.
+    """
+    if not len(rows):
         raise ArgumentError("rows=[]: must hold at least one row")
-    return torch.cat(parts)
+    model, parts = as_language_model(lm), []
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+    with torch.no_grad():
+        for first in range(0, len(order), whole("batch_size", batch_size)):
+            session = model.start([rows[row] for row in order[first : first + batch_size]], room=0, hidden=hidden)
+            parts.append(session.hidden().float().cpu())
+    states = torch.cat(parts)
+    return torch.empty_like(states).index_copy_(0, torch.tensor(order), states)
 
 
 @dataclass
@@ -64,7 +67,7 @@ class ProbeVerifier:
         generator: torch.Generator,
         *,
         hidden: Hidden,
-        batch_size: int = 1024,
+        batch_size: int = 64,
         **training: Any,
     ) -> ProbeVerifier:
         """Train on prefixes `rows` with label 1 (right) or 0 (wrong); `training` goes to `probes.train_classifier`."""

@@ -238,7 +238,7 @@ code_redo_released = Claim(
     scales={"desk": Redo(first="released-counter"), "paper": Redo(first="released-counter", **setting.LARGE)},
     measure=redo_evidence,
     controls=(
-        Control("redone by argmax, as printed", {"first": "argmax"}, ("θ = 0.5",)),
+        Control("redone by argmax, as printed", {"first": "argmax"}, ("θ = 0.1",)),
         Control("the parser as verifier of the redo", {"verifier": "truth"}, ("θ = 0.1", "θ = 0.5")),
     ),
     seeds=setting.SEEDS,

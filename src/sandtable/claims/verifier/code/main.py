@@ -152,6 +152,7 @@ def _bars(rows: dict[str, tuple[published.Number, np.ndarray]]) -> Figure:
 class Frontier(Code):
     verifier: str = "trained"
     quota: int = 4
+    threshold: float = 0.1
     temperatures: tuple[float, ...] = (0.8, 0.6, 0.4, 0.2)
 
 
@@ -171,6 +172,11 @@ _COOLER = ("temperature 0.8 over 0.6", "temperature 0.6 over 0.4", "temperature 
     scales={"desk": Frontier(), "paper": Frontier(**setting.LARGE)},
     controls=(
         Control("random verifier", {"verifier": "random"}, (_PER_QUERY[0], *_SLOPES)),
+        Control(
+            "random verifier that rejects nine of ten, five hundred times",
+            {"verifier": "random", "threshold": 0.9, "quota": 500},
+            _PER_QUERY,
+        ),
         Control("a quota of ten", {"quota": 10}, ("more queries",)),
         Control("temperature raised", {"temperatures": (0.2, 0.4, 0.6, 0.8)}, _COOLER),
     ),
@@ -178,7 +184,7 @@ _COOLER = ("temperature 0.8 over 0.6", "temperature 0.6 over 0.4", "temperature 
 )
 def code_frontier(settings: Frontier, lab: Lab) -> Evidence:
     judge = setting.verifier_of(settings.verifier)
-    redo = BACKTRACK | dict(quota=settings.quota, verifier=judge)
+    redo = BACKTRACK | dict(quota=settings.quota, threshold=settings.threshold, verifier=judge)
     pairs = {
         name: [setting.run(settings, lab, top_p=p, temperature=t, **how) for how in ({}, redo)]
         for name, (p, t) in GROUPS.items()
