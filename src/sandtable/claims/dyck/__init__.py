@@ -1,0 +1,3 @@
+"""Claims on bounded Dyck languages (Wen, Li, Liu & Risteski 2023): balance, attention that is no stack, pruning."""
+
+CLAIMS = ()

@@ -1,0 +1,1 @@
+"""Measurements on models of bracket languages: accuracy, attention, balance."""

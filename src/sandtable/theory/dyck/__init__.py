@@ -1,0 +1,1 @@
+"""Bounded Dyck languages: exact Transformers by construction, the balance condition, pruning."""
