@@ -42,6 +42,8 @@ _Store = Annotated[Path | None, typer.Option("--store", help="Folder of results 
 WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "topics": ("TopicModel", {"topics": 10, "words": 10, "length": (8, 12), "dirichlet": 0.1}),
     "dyck": ("FixedLengthDyck", {}),
+    "dyck-prefixes": ("DyckPrefixes", {}),
+    "dyck-words": ("DyckWords", {}),
 }
 _COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
 

@@ -12,7 +12,7 @@ from sandtable.worlds.base import (
     Vocab,
     World,
 )
-from sandtable.worlds.dyck import FixedLengthDyck
+from sandtable.worlds.dyck import DyckPrefixes, DyckWords, FixedLengthDyck
 from sandtable.worlds.masks import BertMasking
 from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
 from sandtable.worlds.topics import TopicModel
@@ -20,6 +20,8 @@ from sandtable.worlds.topics import TopicModel
 __all__ = [
     "Batch",
     "BertMasking",
+    "DyckPrefixes",
+    "DyckWords",
     "Expectation",
     "FixedLengthDyck",
     "HasConditional",

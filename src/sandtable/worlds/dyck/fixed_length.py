@@ -15,6 +15,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, whole
 from sandtable.worlds.base import Batch, Expectation, Vocab
+from sandtable.worlds.dyck.rows import lengths_of, rows_of
 from sandtable.worlds.dyck.stack import Brackets
 
 _BRACKETS = Brackets(types=2)
@@ -155,13 +156,13 @@ class FixedLengthDyck:
 
         Defined for all rows of brackets, also where an error makes them impossible: depth and top of the stack decide.
         """
-        lengths = _lengths(prefix, lengths)
+        lengths = lengths_of(prefix, lengths)
         depth, top = (state.gather(1, lengths[:, None])[:, 0] for state in _states(prefix))
         return self._law(depth, top, lengths)
 
     def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
         """Log-probability of each row, or of its beginning where it is only that (`Batch.mask` counts its tokens)."""
-        x, real = _rows(batch)
+        x, real = rows_of(batch)
         depth, top = (state[:, :-1] for state in _states(x))
         read = torch.arange(x.shape[1], device=x.device).expand_as(x)
         law = self._law(depth, top, read)
@@ -177,7 +178,7 @@ class FixedLengthDyck:
         The `printed` product charges 1 − q for closes with d(w_{1:i}) ≤ D − i. That is all of them, forced ones too, so
         that the weights of all strings do not sum to one.
         """
-        x, real = _rows(batch)
+        x, real = rows_of(batch)
         depth = _BRACKETS.trace(x).depth
         left = self.length - torch.arange(x.shape[1], device=x.device)
         free = depth <= left if printed else depth < left
@@ -219,14 +220,14 @@ class FixedLengthDyck:
         self, tokens: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Bool[Tensor, " batch"]:
         """Whether each row is a complete string of this world: ⟨bos⟩, all D brackets, and ⟨eos⟩ or nothing more."""
-        lengths = _lengths(tokens, lengths)
+        lengths = lengths_of(tokens, lengths)
         return (lengths > self.length) & self.accepts(tokens, lengths)
 
     def first_error(
         self, tokens: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
     ) -> FirstError:
         """The first token of each row after which no completion is left; a row that merely stops early has none."""
-        lengths = _lengths(tokens, lengths)
+        lengths = lengths_of(tokens, lengths)
         if not tokens.shape[1]:
             return FirstError(torch.full_like(lengths, -1), torch.zeros_like(lengths))
         kinds = self._kinds(tokens)
@@ -258,21 +259,3 @@ def _states(x: Int[Tensor, "batch position"]) -> tuple[Int[Tensor, "batch read"]
     """Depth and top of the stack after 0, 1, … tokens."""
     trace = _BRACKETS.trace(F.pad(x, (1, 0), value=-1))
     return trace.depth, trace.top
-
-
-def _rows(batch: Batch | Tensor) -> tuple[Tensor, Tensor]:
-    x = batch.x if isinstance(batch, Batch) else batch
-    mask = batch.mask if isinstance(batch, Batch) else None
-    return x, torch.ones_like(x, dtype=torch.bool) if mask is None else mask
-
-
-def _lengths(tokens: Tensor, lengths: Tensor | None) -> Int[Tensor, " batch"]:
-    if tokens.ndim != 2 or tokens.is_floating_point():
-        raise ArgumentError(
-            f"tokens of shape {tuple(tokens.shape)}, {tokens.dtype}: must be batch × position token ids"
-        )
-    if lengths is None:
-        return torch.full((len(tokens),), tokens.shape[1], dtype=torch.long, device=tokens.device)
-    if lengths.shape != tokens.shape[:1] or bool((lengths < 0).any()) or bool((lengths > tokens.shape[1]).any()):
-        raise ArgumentError(f"lengths={lengths.tolist()}: must be {len(tokens)} numbers from 0 to {tokens.shape[1]}")
-    return lengths

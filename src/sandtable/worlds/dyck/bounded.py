@@ -1,0 +1,239 @@
+"""What the two bounded-depth worlds share: tokens, symbols, the stack's walk, next-token laws read from a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, number, whole
+from sandtable.worlds.base import Batch, Vocab
+from sandtable.worlds.dyck.rows import lengths_of, rows_of
+from sandtable.worlds.dyck.stack import Brackets
+
+LARGEST_SUPPORT = 2**20
+
+
+@dataclass(frozen=True)
+class BoundedDyck:
+    """Brackets of k = `types` types, at most D = `depth` of them open, after ⟨bos⟩ (Wen, Li, Liu & Risteski 2023).
+
+    An empty stack opens, each type with probability 1/k; a full one (depth D) closes its top; between them each type
+    opens with probability q/k and the top is closed with probability 1 − q.
+    """
+
+    types: int = 2
+    depth: int = 4
+    q: float = 0.5
+
+    def __post_init__(self) -> None:
+        whole("types", self.types)
+        whole("depth", self.depth)
+        if number("q", self.q, above=0.0) >= 1:
+            raise ArgumentError(f"q={self.q:g}: must be a probability strictly between 0 and 1")
+
+    @property
+    def bos(self) -> int:
+        return 2 * self.types
+
+    @property
+    def eos(self) -> int:
+        return 2 * self.types + 1
+
+    @cached_property
+    def brackets(self) -> Brackets:
+        return Brackets(self.types)
+
+    @cached_property
+    def vocab(self) -> Vocab:
+        return Vocab((*self.brackets.tokens, "<bos>", "<eos>"))
+
+    # -- symbols -----------------------------------------------------------------------------------------------------
+
+    @property
+    def symbol_count(self) -> int:
+        """2kD + 1: every bracket at every depth of its pair, and ⟨bos⟩."""
+        return 2 * self.types * self.depth + 1
+
+    def symbols(self, x: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+        """(type, depth) of every token as one index: what a minimal first layer gives on (section 2.2.2).
+
+        With c = 1 … D the depth of the pair, the opener of type t is t·D + c − 1 and its closer kD + t·D + c − 1, so
+        that no two share an index; ⟨bos⟩, and ⟨eos⟩ with the padding after it, are 2kD.
+        """
+        self._require_tokens(x)
+        depth = self.brackets.trace(x).depth
+        before = torch.cat([torch.zeros_like(depth[:, :1]), depth[:, :-1]], dim=1)
+        pair = torch.maximum(before, depth)
+        bracket = x < self.bos
+        if bool((bracket & ((pair == 0) | (pair > self.depth))).any()):
+            raise ArgumentError(
+                f"tokens: a bracket deeper than {self.depth}, or closed on an empty stack, has no symbol"
+            )
+        return (x * self.depth + pair - 1).where(bracket, self.symbol_count - 1)
+
+    def _require_tokens(self, x: Tensor) -> None:
+        if x.ndim != 2 or x.is_floating_point():
+            raise ArgumentError(f"tokens of shape {tuple(x.shape)}, {x.dtype}: must be batch × position token ids")
+        if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= self.eos:
+            wrong = int(x.max()) if int(x.max()) > self.eos else int(x.min())
+            raise ArgumentError(f"token {wrong}: {self.types} types of brackets have the tokens 0 to {self.eos}")
+
+    # -- text --------------------------------------------------------------------------------------------------------
+
+    def prefix(self, text: str) -> Int[Tensor, " position"]:
+        """⟨bos⟩ and the brackets of `text`, which must begin a word of this language; blanks are skipped."""
+        tokens, names = [], self.vocab.tokens[: self.bos]
+        pieces = text.split() if self.types > 4 else text.replace(" ", "")
+        stack: list[int] = []
+        for i, piece in enumerate(pieces, start=1):
+            if piece not in names:
+                raise ArgumentError(f"{text!r}: {piece!r} is no bracket of this world, which has {' '.join(names)}")
+            token = names.index(piece)
+            if token < self.types:
+                stack.append(token)
+            elif not stack or stack.pop() != token - self.types:
+                raise ArgumentError(f"{text!r}: unbalanced, {piece!r} at position {i} closes nothing")
+            if len(stack) > self.depth:
+                raise ArgumentError(f"{text!r}: too deep at position {i}, at most {self.depth} brackets may be open")
+            tokens.append(token)
+        return torch.tensor([self.bos, *tokens])
+
+    def word(self, text: str) -> Int[Tensor, " position"]:
+        """⟨bos⟩ and the brackets of `text`, which must be a complete word of this language."""
+        row = self.prefix(text)
+        opened = int((row < self.types).sum())
+        if 2 * opened != len(row) - 1:
+            raise ArgumentError(f"{text!r}: unbalanced, {2 * opened - len(row) + 1} brackets are left open")
+        return row
+
+    @property
+    def reference(self) -> Int[Tensor, " position"]:
+        """⟨bos⟩ `[[[[]]]](((())))`: all types at all depths, for comparing attention patterns (section 2.2.3)."""
+        types = torch.arange(self.types)[:, None]
+        row = torch.cat([types.expand(-1, self.depth), types.expand(-1, self.depth) + self.types], dim=1)
+        return torch.cat([torch.tensor([self.bos]), row.flatten()])
+
+    # -- counting ----------------------------------------------------------------------------------------------------
+
+    def count_prefixes(self, length: int) -> int:
+        """How many prefixes have so many brackets: the transfer matrix's row sum (push × k, pop × 1), exactly."""
+        return sum(self._paths(length))
+
+    def count_words(self, length: int) -> int:
+        """How many complete words have so many brackets, exactly."""
+        return self._paths(length)[0]
+
+    def _paths(self, length: int) -> list[int]:
+        """Strings of `length` brackets that leave 0 … D open."""
+        at = [1] + [0] * self.depth
+        for _ in range(whole("length", length, least=0)):
+            pushed, popped = [0, *(self.types * paths for paths in at[:-1])], [*at[1:], 0]
+            at = [a + b for a, b in zip(pushed, popped, strict=True)]
+        return at
+
+    # -- laws --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _opening(self) -> Float[Tensor, "read depth"]:
+        """Probability that the next bracket opens, given how many brackets are read and open; otherwise the top is
+        closed or, where nothing is open, the row ends. One row of it serves all positions of a law that stays."""
+        raise NotImplementedError
+
+    @cached_property
+    def _table(self) -> Float[Tensor, "read depth top vocab"]:
+        """The law of the next token; `top` is the type of the last open bracket plus one, 0 where there is none."""
+        opens = self._opening[:, :, None]
+        law = torch.zeros(*self._opening.shape, self.types + 1, self.eos + 1, dtype=torch.float64)
+        law[..., : self.types] = opens[..., None] / self.types
+        for top in range(self.types):
+            law[:, 1:, top + 1, self.types + top] = 1 - self._opening[:, 1:]
+        law[:, 0, :, self.eos] = 1 - opens[:, 0]
+        return law
+
+    def next_token_law(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, "batch position vocab"]:
+        """The law of the token after every position of rows that begin with ⟨bos⟩.
+
+        Depth and top of the stack decide, also where an earlier error makes a row impossible; after ⟨eos⟩ comes ⟨eos⟩.
+        """
+        self._require_tokens(x)
+        trace = self.brackets.trace(x)
+        read = torch.arange(x.shape[1], device=x.device).clamp(max=len(self._opening) - 1)
+        law = self._table.to(x.device)[read, trace.depth.clamp(max=self.depth), trace.top + 1]
+        ended = (x == self.eos).cummax(1).values if x.shape[1] else x == self.eos
+        law[ended] = torch.eye(self.eos + 1, dtype=law.dtype, device=x.device)[self.eos]
+        return law
+
+    def next_token_probs(
+        self, prefix: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Float[Tensor, "batch vocab"]:
+        """The law of the token after each row, or after the first `lengths` tokens of it: ⟨bos⟩ after none."""
+        lengths = lengths_of(prefix, lengths)
+        start = torch.zeros(len(prefix), 1, self.eos + 1, dtype=torch.float64, device=prefix.device)
+        start[..., self.bos] = 1.0
+        real = torch.arange(prefix.shape[1], device=prefix.device) < lengths[:, None]
+        law = torch.cat([start, self.next_token_law(prefix.where(real, self.bos))], dim=1)
+        return law[torch.arange(len(prefix), device=prefix.device), lengths]
+
+    def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        """Log-probability of each row, or of its beginning where it is only that (`Batch.mask` counts its tokens)."""
+        if isinstance(batch, Batch) and batch.vocab is not None and batch.vocab != self.vocab:
+            raise ArgumentError(
+                f"a batch over {len(batch.vocab)} other tokens: this world has {' '.join(self.vocab.tokens)}"
+            )
+        x, real = rows_of(batch)
+        if not x.shape[1]:
+            return torch.zeros(len(x), dtype=torch.float64, device=x.device)
+        chosen = self.next_token_law(x)[:, :-1].gather(-1, x[:, 1:, None])[..., 0]
+        chosen = torch.cat([(x[:, :1] == self.bos).double(), chosen], dim=1)
+        return chosen.log().where(real, 0.0).sum(1)
+
+    def accepts(
+        self, prefix: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
+    ) -> Bool[Tensor, " batch"]:
+        """Whether each row is the beginning of a row of this world."""
+        real = torch.arange(prefix.shape[1], device=prefix.device) < lengths_of(prefix, lengths)[:, None]
+        return self.log_prob(Batch(x=prefix.where(real, self.bos), mask=real)).isfinite()
+
+    # -- drawing -----------------------------------------------------------------------------------------------------
+
+    def _draw(self, n: int, positions: int, generator: torch.Generator) -> Batch:
+        """`n` rows ⟨bos⟩ and `positions` further tokens, following `_opening`; all rows take a step at a time."""
+        whole("n", n, least=0)
+        chance, kind = torch.rand(2, positions, n, generator=generator)
+        kind = (kind * self.types).to(torch.int32)
+        opening = self._opening.float()
+        opening = opening.expand(positions, -1) if len(opening) == 1 else opening
+        depths = torch.zeros(positions + 1, n, dtype=torch.int64)
+        # Row i of `openers` is where the last open bracket after i tokens was opened; popping it brings back what was
+        # there before it was pushed: row openers[i] − 1, one gather. Level −1 stands for the empty stack.
+        openers = torch.full((positions + 1, n), -1, dtype=torch.int64)
+        opens = torch.empty(positions, n, dtype=torch.bool)
+        ended = torch.zeros(positions + 1, n, dtype=torch.bool)
+        for i in range(positions):
+            depth = depths[i]
+            torch.lt(chance[i], opening[i][depth], out=opens[i])
+            opens[i].logical_and_(~ended[i])
+            torch.logical_or(ended[i], (depth == 0) & ~opens[i], out=ended[i + 1])
+            torch.add(depth, 2 * opens[i].long() - 1, out=depths[i + 1]).clamp_(min=0)
+            back = openers[: i + 1].gather(0, (openers[i : i + 1] - 1).clamp_(min=0))[0]
+            openers[i + 1] = back.masked_fill_(opens[i], i + 1)
+        return self._batch(opens, kind, depths, openers, ended)
+
+    def _batch(self, opens: Tensor, kind: Tensor, depths: Tensor, openers: Tensor, ended: Tensor) -> Batch:
+        """Tokens and latents of a walk; what comes in has positions in front."""
+        kind = torch.cat([kind[:1], kind]).long()  # of the bracket opened at each position, from 1 on
+        tops = kind.gather(0, openers.clamp(min=0)).where(openers >= 0, -1)
+        x = torch.full_like(depths, self.bos)
+        x[1:] = torch.where(opens, kind[1:], tops[:-1] + self.types).masked_fill_(ended[1:], self.eos)
+        symbols = torch.full_like(depths, self.symbol_count - 1)
+        symbols[1:] = (x[1:] * self.depth + torch.maximum(depths[:-1], depths[1:]) - 1).where(
+            ~ended[1:], self.symbol_count - 1
+        )
+        mask = torch.ones_like(ended)
+        mask[1:] = ~ended[:-1]
+        latents = {"depth": depths, "top": tops, "opener": openers, "symbol": symbols}
+        return Batch(x=x, mask=mask, latents=latents, vocab=self.vocab).map(lambda tensor: tensor.T.contiguous())

@@ -1,0 +1,78 @@
+"""Prefixes of bounded-depth bracket words: the law D_{q,k,D,N} (Wen, Li, Liu & Risteski 2023, section 2.2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, whole
+from sandtable.worlds.base import Batch, Expectation
+from sandtable.worlds.dyck.bounded import LARGEST_SUPPORT, BoundedDyck
+from sandtable.worlds.dyck.rows import rows_of
+
+
+@dataclass(frozen=True)
+class DyckPrefixes(BoundedDyck):
+    """⟨bos⟩ w_1 … w_N, N = `length`: every string of N brackets that begins a word of depth at most D.
+
+    P(w) = (1/k)^{#opened to depth 1} · (q/k)^{#opened deeper} · (1−q)^{#closed to a depth below D−1}. The printed "∝" is
+    an "=". Rows of any length are prefixes of one another's continuations: only `sample` and `support` ask for N, and
+    no row ever ends, so ⟨eos⟩ is in the vocabulary (which all bracket worlds share) but never comes.
+    """
+
+    length: int = 28
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole("length", self.length)
+
+    @cached_property
+    def _opening(self) -> Float[Tensor, "read depth"]:
+        opening = torch.full((1, self.depth + 1), self.q, dtype=torch.float64)
+        opening[:, 0], opening[:, -1] = 1.0, 0.0
+        return opening
+
+    def sample(self, n: int, generator: torch.Generator) -> Batch:
+        """`n` rows of 1 + N tokens. `latents`, after every position: the `depth`, the type on `top` of the stack and
+        where it was opened (`opener`; −1: empty), and the `symbol` of the token."""
+        return self._draw(n, self.length, generator)
+
+    def support(self) -> Expectation:
+        """Every row with its probability; `count_prefixes(length)` of them."""
+        size = self.count_prefixes(self.length)
+        if size > LARGEST_SUPPORT:
+            raise ArgumentError(f"length={self.length}: has {size} prefixes; at most {LARGEST_SUPPORT} are enumerated")
+        rows = torch.full((1, 1), self.bos)
+        for _ in range(self.length):
+            row, token = self.next_token_probs(rows).nonzero(as_tuple=True)
+            rows = torch.cat([rows[row], token[:, None]], dim=1)
+        batch = Batch(x=rows, mask=torch.ones_like(rows, dtype=torch.bool), vocab=self.vocab)
+        return Expectation(batch, self.log_prob(batch).exp())
+
+    def weight(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        """The product in the docstring of the class as it is printed, counted bracket by bracket; 0 off the support."""
+        x, real = rows_of(batch)
+        depth = self.brackets.trace(x).depth
+        opens, closes = self.brackets.opens(x) & real, self.brackets.closes(x) & real
+        counts = opens & (depth == 1), opens & (depth > 1), closes & (depth < self.depth - 1)
+        factors = 1 / self.types, self.q / self.types, 1 - self.q
+        weight = torch.ones(len(x), dtype=torch.float64, device=x.device)
+        for count, factor in zip(counts, factors, strict=True):
+            weight *= factor ** count.sum(1).double()
+        return weight * self.accepts(x, real.sum(1))
+
+    def depth_marginals(self, length: int | None = None) -> Float[Tensor, "read depth"]:
+        """P(depth = d) after 0, 1, …, N brackets: 0 → 1, d → d + 1 with probability q, else d − 1, D → D − 1."""
+        steps = self.length if length is None else whole("length", length, least=0)
+        opens = self._opening[0]
+        rows = [torch.eye(self.depth + 1, dtype=torch.float64)[0]]
+        for _ in range(steps):
+            step = torch.zeros_like(opens)
+            step[1:] += rows[-1][:-1] * opens[:-1]
+            step[:-1] += rows[-1][1:] * (1 - opens[1:])
+            rows.append(step)
+        return torch.stack(rows)
