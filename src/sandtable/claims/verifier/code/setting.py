@@ -37,9 +37,9 @@ from sandtable.worlds.testcases import AppendDocuments, Fault, TestCaseTask, cor
 
 WORLD = AppendDocuments()
 TASK = AppendTask(TestCaseTask(sums=WORLD.sums), max_tokens=WORLD.length)
-RUNS = 8
+RUNS = 4
 """Runs that share a code model."""
-SEEDS = {"desk": 16, "paper": 40}
+SEEDS = {"desk": 32, "paper": 40}
 LARGE: dict[str, Any] = dict(layers=6, width=384, heads=6, steps=8000, batch=64, lr=1e-3, layer=5, generations=1000)
 """About what ten minutes on one H200 allow."""
 
