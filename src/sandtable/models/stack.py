@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -50,11 +50,22 @@ class Stack:
     def select(self, index: Sequence[int]) -> Stack:
         return Stack(self.template, {name: value[list(index)] for name, value in self.params.items()})
 
-    def __call__(self, inputs: Any, want: Sequence[str] = (), *, shared: bool = True) -> Any:
-        """Outputs of every model, models in front; `shared=False` gives each model its own inputs."""
+    def __call__(
+        self,
+        inputs: Any,
+        want: Sequence[str] = (),
+        *,
+        shared: bool = True,
+        edits: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+    ) -> Any:
+        """Outputs of every model, models in front; `shared=False` gives each model its own inputs.
+
+        `edits` see the activations of one model at a time.
+        """
+        options = ({"want": tuple(want)} if want else {}) | ({"edits": edits} if edits else {})
 
         def one(params: Mapping[str, Tensor], inputs: Any) -> Any:
-            return functional_call(self.template, dict(params), (inputs,), {"want": tuple(want)} if want else {})
+            return functional_call(self.template, dict(params), (inputs,), options)
 
         with torch.no_grad():
             return vmap(one, in_dims=(0, None if shared else 0))(self.params, inputs)

@@ -31,6 +31,9 @@ from sandtable.models.positions import POSITIONS
 
 IN_ATTENTION: dict[str, type[Attention]] = {"rotary": RotaryAttention, "alibi": AlibiAttention}
 """Positions that only attention knows of."""
+Edit = Callable[[Tensor], Tensor]
+"""What is put in the place of an activation."""
+NO_EDITS: Mapping[str, Edit] = {}
 DEFAULT_INITIAL: dict[str, Initial] = {"*.b*": Constant(0.0), "*ln*.w": Constant(1.0), "*": Normal(0.02)}
 
 
@@ -237,10 +240,13 @@ class Transformer(nn.Module):
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
-    def forward(self, inputs: Inputs, want: Sequence[str] = ()) -> Any:
-        """Logits; with `want`, the pair (logits, {name: activation}). `hook_names` lists what can be asked for."""
+    def forward(self, inputs: Inputs, want: Sequence[str] = (), edits: Mapping[str, Edit] | None = None) -> Any:
+        """Logits; with `want`, the pair (logits, {name: activation}). `hook_names` lists what can be asked for.
+
+        `edits` replace activations on their way: what is computed after `name` goes on from `edits[name](activation)`.
+        """
         run = self._by_type if isinstance(inputs, Bag | Documents) else self._by_position
-        return self._tapped(want, lambda tap: run(inputs, tap))  # pyright: ignore[reportArgumentType]
+        return self._tapped(want, lambda tap: run(inputs, tap), edits or {})  # pyright: ignore[reportArgumentType]
 
     @torch.no_grad()
     def extend(
@@ -295,23 +301,25 @@ class Transformer(nn.Module):
             raise ArgumentError(f"at={at.tolist()}: must name one of the {ids.shape[1]} new tokens of every row")
         return high + 1
 
-    def _tapped(self, want: Sequence[str], run: Callable[[Tap], Tensor]) -> Any:
-        """The result of `run`; with `want` also the activations of those names that it tapped."""
-        if not want:
+    def _tapped(self, want: Sequence[str], run: Callable[[Tap], Tensor], edits: Mapping[str, Edit] = NO_EDITS) -> Any:
+        """The result of `run`; with `want` also the activations of those names that it tapped, after their edits."""
+        if not want and not edits:
             return run(silent)
         found: dict[str, Tensor] = {}
 
         def tap(name: str, tensor: Tensor) -> Tensor:
-            if name in want:
+            if name in edits:
+                tensor = edits[name](tensor)
+            if name in want or name in edits:
                 found[name] = tensor
             return tensor
 
         logits = run(tap)
-        for name in want:
-            if name not in found:
-                names = self.hook_names()
-                raise ArgumentError(f"want={name!r}: no such activation{nearest(name, names)}")
-        return logits, found
+        for asked, names in (("want", want), ("edits", edits)):
+            for name in names:
+                if name not in found:
+                    raise ArgumentError(f"{asked}={name!r}: no such activation{nearest(name, self.hook_names())}")
+        return (logits, {name: found[name] for name in want}) if want else logits
 
     def hook_names(self) -> list[str]:
         """The activations that `forward(tokens, want=…)` can return."""

@@ -1,0 +1,59 @@
+"""How models of brackets are run: one or many, on tokens or on the symbols of a minimal first layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sandtable.arguments import ArgumentError, one_of
+from sandtable.models import Stack
+from sandtable.worlds import Batch
+from sandtable.worlds.dyck import BoundedDyck
+
+READS = ("tokens", "symbols")
+Edits = Mapping[str, Callable[[Tensor], Tensor]]
+AT_ONCE = 2**21
+"""Attention scores of one head that a model computes at once."""
+
+
+def stacked(models: Stack | nn.Module) -> Stack:
+    """The models; a single one is a stack of one."""
+    return models if isinstance(models, Stack) else Stack.of(models)
+
+
+def inputs_of(x: Int[Tensor, "batch position"], world: BoundedDyck, *, reads: str) -> Int[Tensor, "batch position"]:
+    """What the models read in these rows of tokens."""
+    return world.symbols(x) if one_of("reads", reads, READS) == "symbols" else x
+
+
+def scores(
+    models: Stack | nn.Module, batch: Batch, world: BoundedDyck, *, reads: str = "tokens", edits: Edits | None = None
+) -> Iterator[tuple[slice, Float[Tensor, "models rows position bracket"]]]:
+    """Next-bracket scores of every model, some rows at a time so that long ones fit; all at once with `edits`."""
+    stack, brackets = stacked(models), 2 * world.types
+    inputs = inputs_of(batch.x, world, reads=reads)
+    size = getattr(stack.template, "size", None)
+    if size is not None and int(inputs.max()) >= size:
+        raise ArgumentError(f"models over {size} {reads}: this world has the number {int(inputs.max())} too")
+    device = next(iter(stack.params.values())).device
+    rows = len(inputs) if edits else max(1, AT_ONCE // inputs.shape[1] ** 2)
+    for first in range(0, len(inputs), rows):
+        part = slice(first, first + rows)
+        out: Any = stack(inputs[part].to(device), edits=edits) if edits else stack(inputs[part].to(device))
+        if out.shape[-1] < brackets:
+            raise ArgumentError(f"models with {out.shape[-1]} outputs: must score all {brackets} brackets")
+        yield part, out[..., :brackets].cpu()
+
+
+def latent(batch: Batch, world: BoundedDyck, name: str) -> Int[Tensor, "batch position"]:
+    """A latent of the rows (`depth`, `top` or `opener`), read from the tokens where the batch does not bring it."""
+    return batch.latents[name] if name in batch.latents else getattr(world.brackets.trace(batch.x), name)
+
+
+def real(batch: Batch) -> Tensor:
+    """Which positions count."""
+    return torch.ones_like(batch.x, dtype=torch.bool) if batch.mask is None else batch.mask
