@@ -1,1 +1,65 @@
-"""Bounded Dyck languages: exact Transformers by construction, the balance condition, pruning."""
+"""Bounded Dyck languages: exact Transformers by construction, the balance condition, pruning.
+
+`build` gives Transformers that know the next-token law exactly (`constructions`, from the networks of `lookup`), `check`
+compares any model with it (`checking`), `save` and `load` keep one (`files`); `residual`, `project` and
+`approximate_balance_bounds` are about the condition on attention that all of them meet (`balance`).
+"""
+
+from sandtable.theory.dyck.balance import (
+    approximate_balance_bounds,
+    constrained_queries,
+    constraint_count,
+    offsets,
+    project,
+    residual,
+    symbol_count,
+)
+from sandtable.theory.dyck.checking import Checked, check, check_vocabulary, errors
+from sandtable.theory.dyck.constructions import (
+    ATTENTIONS,
+    build,
+    from_scores,
+    least_width,
+    misleading_scores,
+    random_scores,
+    second_layer,
+    stack_basis,
+    uniform_scores,
+    with_scores,
+    with_values,
+)
+from sandtable.theory.dyck.files import Built, load, save
+from sandtable.theory.dyck.lookup import linear, lookup, network, place_of_one, selector
+
+__all__ = [
+    "ATTENTIONS",
+    "Built",
+    "Checked",
+    "approximate_balance_bounds",
+    "build",
+    "check",
+    "check_vocabulary",
+    "constrained_queries",
+    "constraint_count",
+    "errors",
+    "from_scores",
+    "least_width",
+    "linear",
+    "load",
+    "lookup",
+    "misleading_scores",
+    "network",
+    "offsets",
+    "place_of_one",
+    "project",
+    "random_scores",
+    "residual",
+    "save",
+    "second_layer",
+    "selector",
+    "stack_basis",
+    "symbol_count",
+    "uniform_scores",
+    "with_scores",
+    "with_values",
+]
