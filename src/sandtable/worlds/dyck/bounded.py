@@ -181,9 +181,8 @@ class BoundedDyck:
     def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
         """Log-probability of each row, or of its beginning where it is only that (`Batch.mask` counts its tokens)."""
         if isinstance(batch, Batch) and batch.vocab is not None and batch.vocab != self.vocab:
-            raise ArgumentError(
-                f"a batch over {len(batch.vocab)} other tokens: this world has {' '.join(self.vocab.tokens)}"
-            )
+            names = " ".join(self.vocab.tokens)
+            raise ArgumentError(f"a batch in another vocabulary, of {len(batch.vocab)} tokens: this world's is {names}")
         x, real = rows_of(batch)
         if not x.shape[1]:
             return torch.zeros(len(x), dtype=torch.float64, device=x.device)
@@ -201,39 +200,53 @@ class BoundedDyck:
     # -- drawing -----------------------------------------------------------------------------------------------------
 
     def _draw(self, n: int, positions: int, generator: torch.Generator) -> Batch:
-        """`n` rows ⟨bos⟩ and `positions` further tokens, following `_opening`; all rows take a step at a time."""
+        """`n` rows ⟨bos⟩ and `positions` further tokens, following `_opening`; all rows take a step at a time.
+
+        One uniform number u decides a token: it opens if u < p = P(open), and then u/p, uniform again, gives the type.
+        """
         whole("n", n, least=0)
-        chance, kind = torch.rand(2, positions, n, generator=generator)
-        kind = (kind * self.types).to(torch.int32)
         opening = self._opening.float()
-        opening = opening.expand(positions, -1) if len(opening) == 1 else opening
-        depths = torch.zeros(positions + 1, n, dtype=torch.int64)
-        # Row i of `openers` is where the last open bracket after i tokens was opened; popping it brings back what was
-        # there before it was pushed: row openers[i] − 1, one gather. Level −1 stands for the empty stack.
-        openers = torch.full((positions + 1, n), -1, dtype=torch.int64)
-        opens = torch.empty(positions, n, dtype=torch.bool)
-        ended = torch.zeros(positions + 1, n, dtype=torch.bool)
+        ends = bool((opening[:, 0] < 1).any())
+        uniform = torch.rand(positions, n, generator=generator)
+        integer = torch.int32 if n * (positions + 2) < 2**31 else torch.int64
+        columns = torch.arange(n, dtype=integer)
+        depths = torch.zeros(positions + 1, n, dtype=integer)
+        opens, ended = torch.empty(positions, n, dtype=torch.bool), torch.zeros(positions + 1, n, dtype=torch.bool)
+        # Entry (r, column) of `last` says where in it the opener of the last open bracket stands after token r − 1 (one
+        # row is in front). Popping it brings back what held before it was pushed, one row up; ⟨bos⟩ means nothing open.
+        last = (columns + n).repeat(positions + 2, 1)
+        flat = last.view(-1)
         for i in range(positions):
             depth = depths[i]
-            torch.lt(chance[i], opening[i][depth], out=opens[i])
-            opens[i].logical_and_(~ended[i])
-            torch.logical_or(ended[i], (depth == 0) & ~opens[i], out=ended[i + 1])
-            torch.add(depth, 2 * opens[i].long() - 1, out=depths[i + 1]).clamp_(min=0)
-            back = openers[: i + 1].gather(0, (openers[i : i + 1] - 1).clamp_(min=0))[0]
-            openers[i + 1] = back.masked_fill_(opens[i], i + 1)
-        return self._batch(opens, kind, depths, openers, ended)
+            uniform[i] /= opening[min(i, len(opening) - 1)].index_select(0, depth)
+            torch.lt(uniform[i], 1.0, out=opens[i])
+            torch.add(depth, opens[i], alpha=2, out=depths[i + 1]).sub_(1)
+            if ends:
+                opens[i] &= ~ended[i]
+                torch.lt(depths[i + 1], 0, out=ended[i + 1])
+                ended[i + 1] |= ended[i]
+                depths[i + 1].masked_fill_(ended[i + 1], 0)
+            popped = flat.index_select(0, last[i + 1] - n)
+            torch.where(opens[i], columns + (i + 2) * n, popped, out=last[i + 2])
+        return self._batch(opens, (uniform * self.types).clamp_(max=self.types - 1), depths, last[1:] - n, ended, ends)
 
-    def _batch(self, opens: Tensor, kind: Tensor, depths: Tensor, openers: Tensor, ended: Tensor) -> Batch:
+    def _batch(self, opens: Tensor, kind: Tensor, depths: Tensor, last: Tensor, ended: Tensor, ends: bool) -> Batch:
         """Tokens and latents of a walk; what comes in has positions in front."""
-        kind = torch.cat([kind[:1], kind]).long()  # of the bracket opened at each position, from 1 on
-        tops = kind.gather(0, openers.clamp(min=0)).where(openers >= 0, -1)
+        small, n, none = depths.dtype, depths.shape[1], self.symbol_count - 1
+        kinds = torch.full_like(depths, -1)  # of what each position opens
+        kinds[1:] = kind
+        tops = kinds.view(-1).index_select(0, last.reshape(-1)).view_as(depths)
         x = torch.full_like(depths, self.bos)
-        x[1:] = torch.where(opens, kind[1:], tops[:-1] + self.types).masked_fill_(ended[1:], self.eos)
-        symbols = torch.full_like(depths, self.symbol_count - 1)
-        symbols[1:] = (x[1:] * self.depth + torch.maximum(depths[:-1], depths[1:]) - 1).where(
-            ~ended[1:], self.symbol_count - 1
-        )
+        torch.where(opens, kinds[1:], tops[:-1] + self.types, out=x[1:])
+        symbols = torch.full_like(depths, none)
+        symbols[1:] = x[1:] * self.depth + torch.maximum(depths[:-1], depths[1:]) - 1
+        openers = torch.div(last, max(n, 1), rounding_mode="floor").to(small)
+        openers.masked_fill_(openers == 0, -1)
         mask = torch.ones_like(ended)
-        mask[1:] = ~ended[:-1]
+        if ends:
+            x[1:].masked_fill_(ended[1:], self.eos)
+            symbols.masked_fill_(ended, none)
+            mask[1:] = ~ended[:-1]
         latents = {"depth": depths, "top": tops, "opener": openers, "symbol": symbols}
-        return Batch(x=x, mask=mask, latents=latents, vocab=self.vocab).map(lambda tensor: tensor.T.contiguous())
+        batch = Batch(x=x, mask=mask, latents=latents, vocab=self.vocab)
+        return batch.map(lambda t: t.T.contiguous() if t.dtype == torch.bool else t.T.long().contiguous())

@@ -19,9 +19,9 @@ from sandtable.worlds.dyck.rows import rows_of
 class DyckPrefixes(BoundedDyck):
     """⟨bos⟩ w_1 … w_N, N = `length`: every string of N brackets that begins a word of depth at most D.
 
-    P(w) = (1/k)^{#opened to depth 1} · (q/k)^{#opened deeper} · (1−q)^{#closed to a depth below D−1}. The printed "∝" is
-    an "=". Rows of any length are prefixes of one another's continuations: only `sample` and `support` ask for N, and
-    no row ever ends, so ⟨eos⟩ is in the vocabulary (which all bracket worlds share) but never comes.
+    P(w) = (1/k)^{#opened to depth 1} · (q/k)^{#opened deeper} · (1−q)^{#closed to a depth below D−1}, where the printed
+    "∝" is an "=". Prefixes of a row follow the law of their own length, so only `sample` and `support` ask for N; no
+    row ends, and ⟨eos⟩, which is in the vocabulary of all bracket worlds, never comes.
     """
 
     length: int = 28
