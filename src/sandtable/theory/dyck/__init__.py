@@ -1,6 +1,6 @@
 """Bounded Dyck languages: exact Transformers by construction, the balance condition, pruning.
 
-`build` gives Transformers that know the next-token law exactly (`constructions`, from the networks of `lookup`), `check`
+`build` gives Transformers that know the next-token law (`constructions`, from the networks of `lookup`), `check`
 compares any model with it (`checking`), `save` and `load` keep one (`files`); `residual`, `project` and
 `approximate_balance_bounds` are about the condition on attention that all of them meet (`balance`).
 """

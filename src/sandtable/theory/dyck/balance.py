@@ -54,7 +54,7 @@ def residual(scores: Float[Tensor, "... n n"], *, types: int, depth: int) -> Flo
 
 
 def project(scores: Float[Tensor, "... n n"], *, types: int, depth: int) -> Float[Tensor, "... n n"]:
-    """The nearest balanced matrix in Frobenius norm: each deviation is taken half from the opener, half to the closer."""
+    """The nearest balanced matrix in Frobenius norm: openers give half of each deviation, closers take half."""
     _, away = offsets(scores, types=types, depth=depth)
     pairs, queries = types * depth, constrained_queries(types, depth)
     near = scores.clone()
