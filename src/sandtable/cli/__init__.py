@@ -1,4 +1,4 @@
-"""The front door: list, show, verify, report, sample, topics, pretrain, decode."""
+"""The front door: list, show, verify, report, sample, topics, pretrain, decode, dyck."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.cli.decode import decode
+from sandtable.cli.dyck import dyck
 from sandtable.cli.printing import new_console, new_table, shown
 from sandtable.cli.settings import parse_setting
 from sandtable.cli.text import pretrain, topics
@@ -204,6 +205,7 @@ def sample(
 app.command()(topics)
 app.command()(pretrain)
 app.command()(decode)
+app.add_typer(dyck, name="dyck")
 
 
 def _write_report(store: Path | None, cards: Mapping[str, Mapping[str, Any]]) -> Path:

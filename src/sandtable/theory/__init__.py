@@ -1,5 +1,5 @@
 """What the theorems say: closed forms, exact computations, weights built by construction."""
 
-from sandtable.theory import generation, topics
+from sandtable.theory import dyck, generation, topics
 
-__all__ = ["generation", "topics"]
+__all__ = ["dyck", "generation", "topics"]
