@@ -1,8 +1,19 @@
 """What is asked of a model: draw the randomness, then a pure loss."""
 
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
+from sandtable.objectives.brackets import NextBracket
 from sandtable.objectives.masked_lm import MaskedLM
 from sandtable.objectives.next_token import NextToken
 from sandtable.objectives.penalty import l2_penalty
 
-__all__ = ["Apply", "Example", "MaskedLM", "NextToken", "Objective", "OneForward", "Params", "l2_penalty"]
+__all__ = [
+    "Apply",
+    "Example",
+    "MaskedLM",
+    "NextBracket",
+    "NextToken",
+    "Objective",
+    "OneForward",
+    "Params",
+    "l2_penalty",
+]

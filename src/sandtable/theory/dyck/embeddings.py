@@ -58,6 +58,7 @@ def minimal_first_layer(
     width: int = 50,
     hidden: int = 50,
     biases: bool = True,
+    eps: float = 1e-5,
 ) -> Transformer:
     """A frozen table of symbols, one trained layer with one head and a head for the 2k brackets (section 2.2.3).
 
@@ -79,6 +80,7 @@ def minimal_first_layer(
         outputs=2 * types,
         biases=biases,
         head_bias=biases,
+        eps=eps,
         **shape[form],
     )
     return model.set("embed.W_E", table, freeze=True)
