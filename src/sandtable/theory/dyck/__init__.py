@@ -29,6 +29,14 @@ from sandtable.theory.dyck.constructions import (
     with_values,
 )
 from sandtable.theory.dyck.files import Built, load, save
+from sandtable.theory.dyck.law import (
+    bayes_loss,
+    bayes_losses,
+    least_probability,
+    stationary_bayes_loss,
+    stationary_depths,
+    top_distance,
+)
 from sandtable.theory.dyck.lookup import linear, lookup, network, place_of_one, selector
 
 __all__ = [
@@ -36,6 +44,8 @@ __all__ = [
     "Built",
     "Checked",
     "approximate_balance_bounds",
+    "bayes_loss",
+    "bayes_losses",
     "build",
     "check",
     "check_vocabulary",
@@ -43,6 +53,7 @@ __all__ = [
     "constraint_count",
     "errors",
     "from_scores",
+    "least_probability",
     "least_width",
     "linear",
     "load",
@@ -58,7 +69,10 @@ __all__ = [
     "second_layer",
     "selector",
     "stack_basis",
+    "stationary_bayes_loss",
+    "stationary_depths",
     "symbol_count",
+    "top_distance",
     "uniform_scores",
     "with_scores",
     "with_values",

@@ -220,7 +220,7 @@ class BoundedDyck:
             depth = depths[i]
             uniform[i] /= opening[min(i, len(opening) - 1)].index_select(0, depth)
             torch.lt(uniform[i], 1.0, out=opens[i])
-            torch.add(depth, opens[i], alpha=2, out=depths[i + 1]).sub_(1)
+            torch.where(opens[i], depth + 1, depth - 1, out=depths[i + 1])
             if ends:
                 opens[i] &= ~ended[i]
                 torch.lt(depths[i + 1], 0, out=ended[i + 1])
@@ -249,4 +249,8 @@ class BoundedDyck:
             mask[1:] = ~ended[:-1]
         latents = {"depth": depths, "top": tops, "opener": openers, "symbol": symbols}
         batch = Batch(x=x, mask=mask, latents=latents, vocab=self.vocab)
-        return batch.map(lambda t: t.T.contiguous() if t.dtype == torch.bool else t.T.long().contiguous())
+        return batch.map(lambda t: torch.empty(t.T.shape, dtype=_wide(t)).copy_(t.T))
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.bool if tensor.dtype == torch.bool else torch.long
