@@ -1,3 +1,5 @@
 """Claims on bounded Dyck languages (Wen, Li, Liu & Risteski 2023): balance, attention that is no stack, pruning."""
 
-CLAIMS = ()
+from sandtable.claims.dyck import constructions, errata, necessity
+
+CLAIMS = (*constructions.CLAIMS, *necessity.CLAIMS, *errata.CLAIMS)

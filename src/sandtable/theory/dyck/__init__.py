@@ -2,7 +2,8 @@
 
 `build` gives Transformers that know the next-token law (`constructions`, from the networks of `lookup`), `check`
 compares any model with it (`checking`), `save` and `load` keep one (`files`); `residual`, `project` and
-`approximate_balance_bounds` are about the condition on attention that all of them meet (`balance`).
+`approximate_balance_bounds` are about the condition on attention that all of them meet (`balance`);
+`minimal_first_layer` makes the nets that are trained (`embeddings`), `law` and `baselines` hold closed forms.
 """
 
 from sandtable.theory.dyck.balance import (
@@ -28,6 +29,7 @@ from sandtable.theory.dyck.constructions import (
     with_scores,
     with_values,
 )
+from sandtable.theory.dyck.embeddings import minimal_first_layer, symbol_embedding
 from sandtable.theory.dyck.files import Built, load, save
 from sandtable.theory.dyck.law import (
     bayes_loss,
@@ -58,6 +60,7 @@ __all__ = [
     "linear",
     "load",
     "lookup",
+    "minimal_first_layer",
     "misleading_scores",
     "network",
     "offsets",
@@ -72,6 +75,7 @@ __all__ = [
     "stationary_bayes_loss",
     "stationary_depths",
     "symbol_count",
+    "symbol_embedding",
     "top_distance",
     "uniform_scores",
     "with_scores",

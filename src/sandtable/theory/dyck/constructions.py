@@ -103,8 +103,12 @@ def from_scores(
     layers: int = 2,
     width: int | None = None,
     seed: int = 0,
+    threshold: float = 1.0,
 ) -> Transformer:
     """The exact model whose second layer pays attention by these balanced scores (key × query, symbol order).
+
+    A bracket counts as open from `threshold` times the least weight on that the top of a stack can have: any number up
+    to 1 gives the same answers, smaller ones with more rounding.
 
     Layers beyond the second have no values and an MLP that is the identity; what they attend to is random (`seed`).
     """
@@ -127,7 +131,7 @@ def from_scores(
     }.items():
         model.set(name, part.double().reshape(model.get_parameter(name).shape))
     _copy(model, "blocks.0.mlp", _symbol_table(types, depth, model.width))
-    levels = _least_coefficients(scores, types, depth)
+    levels = number("threshold", threshold, above=0.0, most=1.0) * _least_coefficients(scores, types, depth)
     _copy(model, "blocks.1.mlp", _reader(levels, types, depth, q, stack_basis(pairs), model.width))
     generator = torch.Generator().manual_seed(whole("seed", seed, least=0) + 1)
     for i in range(2, layers):

@@ -27,7 +27,7 @@ def network(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> DeepM
             getattr(made, f"W_{i}").copy_(weight)
             if bias is not None:
                 getattr(made, f"b_{i}").copy_(bias)
-    return made
+    return made.requires_grad_(False)
 
 
 def lookup(
@@ -53,7 +53,7 @@ def lookup(
     gaps = placed.diff(dim=1).amin(1) if count > 1 else torch.full((directions,), 2.0, dtype=torch.float64)
     best = int(gaps.argmax())
     gap = float(gaps[best]) / 2
-    if gap <= 1e-9:
+    if not gap > 1e-9:
         raise ArgumentError(f"points: two of the {count} coincide, so that no table can tell them apart")
     direction = drawn[best]
     along = points @ direction
