@@ -2,12 +2,14 @@
 
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
 from sandtable.objectives.brackets import NextBracket
+from sandtable.objectives.copying import Copying
 from sandtable.objectives.masked_lm import MaskedLM
 from sandtable.objectives.next_token import NextToken
 from sandtable.objectives.penalty import l2_penalty
 
 __all__ = [
     "Apply",
+    "Copying",
     "Example",
     "MaskedLM",
     "NextBracket",

@@ -1,5 +1,5 @@
 """Claims on bounded Dyck languages (Wen, Li, Liu & Risteski 2023): balance, attention that is no stack, pruning."""
 
-from sandtable.claims.dyck import constructions, errata, necessity
+from sandtable.claims.dyck import constructions, errata, law, necessity
 
-CLAIMS = (*constructions.CLAIMS, *necessity.CLAIMS, *errata.CLAIMS)
+CLAIMS = (*law.CLAIMS, *constructions.CLAIMS, *necessity.CLAIMS, *errata.CLAIMS)

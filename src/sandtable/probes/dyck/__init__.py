@@ -1,6 +1,20 @@
 """Measurements on models of bracket languages: accuracy, attention, balance."""
 
 from sandtable.probes.dyck.accuracy import asked, closing_accuracy, excess_loss, long_prefixes
+from sandtable.probes.dyck.attention import (
+    ClassMass,
+    StackLikeness,
+    ablate,
+    attention_variation,
+    between_variation,
+    class_mass,
+    copying_accuracy,
+    from_uniform,
+    pairwise_variation,
+    patterns,
+    stack_likeness,
+    stack_pattern,
+)
 from sandtable.probes.dyck.balance import (
     Tokenwise,
     antiparallelism,
@@ -20,21 +34,33 @@ from sandtable.probes.dyck.pumping import (
 )
 
 __all__ = [
+    "ClassMass",
+    "StackLikeness",
     "Tokenwise",
+    "ablate",
     "antiparallelism",
     "asked",
     "attended",
+    "attention_variation",
     "balance_violation",
+    "between_variation",
     "bilinear_residual",
+    "class_mass",
     "closing_accuracy",
+    "copying_accuracy",
     "excess_loss",
+    "from_uniform",
     "least_outputs",
     "log_slope",
     "long_prefixes",
     "pair_sums",
+    "pairwise_variation",
+    "patterns",
     "pumped_counts",
     "pumped_rows",
     "pumping_distance",
     "pumping_outputs",
+    "stack_likeness",
+    "stack_pattern",
     "tokenwise",
 ]

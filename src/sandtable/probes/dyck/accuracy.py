@@ -20,6 +20,7 @@ PerModel = Float[Tensor, " models"]
 
 def asked(batch: Batch, world: BoundedDyck, *, at: str = "open") -> Bool[Tensor, "batch position"]:
     """Positions after which a closer is asked for: wherever a bracket is open, or only where a closer does follow."""
+    world.require_own(batch)
     x, counts = batch.x, real(batch)
     if one_of("at", at, AT) == "open":
         where = latent(batch, world, "top") >= 0
@@ -83,6 +84,7 @@ def excess_loss(
     Where a word may end instead, the law is that of the bracket given that one follows. `on="closers"` asks the same
     where a closer is expected alone: the closer is then known, the floor 0 and the excess −log p(closer).
     """
+    world.require_own(batch)
     brackets = 2 * world.types
     law = world.next_token_law(batch.x)[..., :brackets] * real(batch)[..., None]
     if one_of("on", on, ("all", "closers")) == "closers":

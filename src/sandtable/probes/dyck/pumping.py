@@ -32,6 +32,8 @@ def pumped_counts(
     whole("pair depth", level, most=depth)
     if not 1 <= len(stack) < depth:
         raise ArgumentError(f"stack={tuple(stack)}: must hold 1 to {depth - 1} open brackets, so that a pair fits in")
+    for n in copies:
+        whole("copies", n, least=0)
     pairs = types * depth
     fixed = torch.zeros(2 * pairs + 1, dtype=torch.float64)
     fixed[-1] = 1.0
@@ -67,6 +69,8 @@ def pumping_distance(
     own: Float[Tensor, "n width"] | None = None,
 ) -> Float[Tensor, " copies"]:
     """‖LN(a(p_n ⊕ σ …)) − LN(a(p_n ⊕ σ' …))‖ for every n; `own` (a vector per symbol) puts the residual under LN."""
+    if len(stacks[0]) != len(stacks[1]):
+        raise ArgumentError(f"stacks={stacks}: must leave equally many brackets open")
     query = types * depth + len(stacks[0])  # the closer of type 0 whose pair stands on the stack
     outputs = [
         attended(

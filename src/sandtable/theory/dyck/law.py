@@ -20,9 +20,9 @@ LOSSES = ("squared", "cross-entropy")
 def stationary_depths(world: DyckPrefixes) -> Float[Tensor, " depth"]:
     """π_0 ∝ 1, π_d ∝ (q/(1−q))^{d−1}/(1−q) for 0 < d < D, π_D = q π_{D−1} (π_1 = π_0 if D = 1)."""
     q, top = world.q, world.depth
-    inside = [(q / (1 - q)) ** (d - 1) / (1 - q) for d in range(1, top)]
-    shares = torch.tensor([1.0, *inside, q * inside[-1] if inside else 1.0], dtype=torch.float64)
-    return shares / shares.sum()
+    inside = [(d - 1) * math.log(q / (1 - q)) - math.log(1 - q) for d in range(1, top)]
+    logs = [0.0, *inside, math.log(q) + inside[-1] if inside else 0.0]
+    return torch.tensor(logs, dtype=torch.float64).softmax(0)
 
 
 def bayes_losses(world: DyckPrefixes, loss: str = "squared") -> Float[Tensor, " depth"]:

@@ -82,10 +82,18 @@ class BoundedDyck:
             wrong = int(x.max()) if int(x.max()) > self.eos else int(x.min())
             raise ArgumentError(f"token {wrong}: {self.types} types of brackets have the tokens 0 to {self.eos}")
 
+    def require_own(self, batch: Batch | Tensor) -> None:
+        """An `ArgumentError` where a batch says that its tokens are those of another world."""
+        if isinstance(batch, Batch) and batch.vocab is not None and batch.vocab != self.vocab:
+            names = " ".join(self.vocab.tokens)
+            raise ArgumentError(f"a batch in another vocabulary, of {len(batch.vocab)} tokens: this world's is {names}")
+
     # -- text --------------------------------------------------------------------------------------------------------
 
     def prefix(self, text: str) -> Int[Tensor, " position"]:
         """⟨bos⟩ and the brackets of `text`, which must begin a word of this language; blanks are skipped."""
+        if not isinstance(text, str):
+            raise ArgumentError(f"text={text!r}: must be a string of brackets")
         tokens, names = [], self.vocab.tokens[: self.bos]
         pieces = text.split() if self.types > 4 else text.replace(" ", "")
         stack: list[int] = []
@@ -180,9 +188,7 @@ class BoundedDyck:
 
     def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
         """Log-probability of each row, or of its beginning where it is only that (`Batch.mask` counts its tokens)."""
-        if isinstance(batch, Batch) and batch.vocab is not None and batch.vocab != self.vocab:
-            names = " ".join(self.vocab.tokens)
-            raise ArgumentError(f"a batch in another vocabulary, of {len(batch.vocab)} tokens: this world's is {names}")
+        self.require_own(batch)
         x, real = rows_of(batch)
         if not x.shape[1]:
             return torch.zeros(len(x), dtype=torch.float64, device=x.device)

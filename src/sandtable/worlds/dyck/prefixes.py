@@ -55,6 +55,7 @@ class DyckPrefixes(BoundedDyck):
 
     def weight(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
         """The product in the docstring of the class as it is printed, counted bracket by bracket; 0 off the support."""
+        self.require_own(batch)
         x, real = rows_of(batch)
         depth = self.brackets.trace(x).depth
         opens, closes = self.brackets.opens(x) & real, self.brackets.closes(x) & real
