@@ -6,6 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from sandtable.bridges import corpus
+from sandtable.claims.dyck import nets
 from sandtable.lab import Lab, Store, load, verify
 
 CLAIMS = load()
@@ -40,7 +41,7 @@ SMALL = dict(topics=10, documents=40, vocab=2500, width=16, layers=2, heads=2, l
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_code_path_runs(name, store, request):
+def test_code_path_runs(name, store, request, monkeypatch):
     claim = CLAIMS[name]
     settings = claim.scales["desk"]
     known = [f.name for f in fields(settings)]
@@ -48,6 +49,9 @@ def test_code_path_runs(name, store, request):
     if "corpus" in known:
         few |= {name: value for name, value in SMALL.items() if name in known} | {"steps": 20}
         few["corpus"] = request.getfixturevalue("text")
+    if name.startswith("dyck/"):
+        few = dict.fromkeys(few, 2)
+        monkeypatch.setattr(nets, "LONG_ROWS", 2)
     if name.startswith(("verifier/", "vgb/")):
         few |= {name: value for name, value in FEW.items() if name in known}
     if is_dataclass(getattr(settings, "trained", None)):

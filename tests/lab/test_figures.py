@@ -110,11 +110,19 @@ def test_gaps_are_left_out() -> None:
         (lambda: figures.landscape(X, X, np.ones((20, 20)), regions={"r": (X, X[:2])}), r"regions\['r'\]"),
         (lambda: figures.comparison([]), "rows"),
         (lambda: figures.strips({}), "groups"),
+        (lambda: figures.scatter({}), "groups"),
+        (lambda: figures.scatter({"a": (X, X[:2])}), r"groups\['a'\]: has 20 x and 2 y"),
     ],
 )
 def test_bad_input_is_named(call: Callable[[], Figure], named: str) -> None:
     with pytest.raises(ArgumentError, match=named):
         call()
+
+
+def test_points_and_the_names_of_their_groups() -> None:
+    (axes,) = figures.scatter({"one": (X, X), "two": (X, -X)}, xlabel="x").axes
+    assert [text.get_text() for text in axes.texts] == ["one", "two"]
+    assert [len(line.get_xdata()) for line in axes.lines] == [20, 20]
 
 
 def _luminance(colour: str) -> float:

@@ -29,4 +29,4 @@ class Copying(NextToken):
     def loss(self, apply: Apply, params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]:
         if "weight" not in example:
             return super().loss(apply, params, example)
-        return super().loss(lambda params, ids: apply(params, Tokens(ids, example["weight"])), params, example)
+        return super().loss(lambda params, ids: apply(params, Tokens(ids, example["weight"] > 0)), params, example)

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 import torch
 
-from sandtable.claims.dyck.setting import PAIRS, PATTERN, SIZE, TYPES, WORLD, attention_maps, pattern, wen
+from sandtable.claims.dyck.setting import PAIRS, PATTERN, SIZE, TYPES, WORLD, attention_maps, pattern, variation, wen
 from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, statistic
 from sandtable.lab.figures import comparison
 from sandtable.models import Transformer
@@ -75,8 +75,11 @@ def _closers_scaled(model: Transformer, factor: float, *, types: int, depth: int
 
 
 def _three_maps(title: str):
-    made = {name: theory.build(name) for name in theory.ATTENTIONS}
-    return attention_maps(made, title=title)
+    return attention_maps({name: _seen(theory.build(name)) for name in theory.ATTENTIONS}, title=title)
+
+
+def _seen(model: Transformer) -> np.ndarray:
+    return pattern(model, WORLD.reference).numpy()
 
 
 # -- random attention ------------------------------------------------------------------------------------------------
@@ -120,7 +123,7 @@ def random(settings: Random, lab: Lab) -> Evidence:
         )
         errors.append(found.error)
         long.append(found.long_error)
-        seen.append(pattern(model, WORLD.reference).numpy().ravel())
+        seen.append(_seen(model).ravel())
     free = _free_dimensions() if settings.condition else theory.symbol_count(**SIZE) ** 2
     n = theory.symbol_count(**SIZE)
     baseline = random_variation(len(WORLD.reference))
@@ -128,23 +131,17 @@ def random(settings: Random, lab: Lab) -> Evidence:
         [
             bounded("all prefixes", errors, EXACT, unit="model"),
             bounded("long prefixes", long, EXACT, unit="model"),
-            statistic("variation of attention", mean_variation, np.stack(seen), above=baseline, unit="model"),
+            statistic("variation of attention", variation, np.stack(seen), above=baseline, unit="model"),
             exact("free dimensions", free, n**2 - theory.constraint_count(**SIZE), unit="family"),
         ],
         figures={
             "attention": lambda: attention_maps(
-                {f"sample {i}": theory.build("random", seed=i, scale=settings.scale) for i in range(3)},
+                {f"sample {i}": _seen(theory.build("random", seed=i, scale=settings.scale)) for i in range(3)},
                 title="Exact models with random balanced attention",
             )
         },
         notes=[f"random baseline for {len(WORLD.reference)} positions: {baseline:.3f}"],
     )
-
-
-def mean_variation(patterns: np.ndarray) -> float:
-    """The mean over pairs of models of ‖A − A'‖²: 2n/(n−1) times the mean square about the mean pattern."""
-    n = len(patterns)
-    return float(2 * n / (n - 1) * np.square(patterns - patterns.mean(0)).sum(1).mean())
 
 
 def _free_dimensions() -> int:
@@ -332,7 +329,7 @@ def determines_nothing(settings: Copying, lab: Lab) -> Evidence:
             bounded("says nothing", silent, 0.0, unit="model"),
             statistic(
                 "variation of attention",
-                mean_variation,
+                variation,
                 np.stack(seen),
                 above=random_variation(row.shape[1]),
                 unit="model",

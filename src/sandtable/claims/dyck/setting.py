@@ -1,9 +1,10 @@
-"""What the exact claims on brackets share: the source, the world, and answers computed from counts of symbols."""
+"""What the claims on brackets share: the source, the world, answers from counts of symbols, pictures of attention."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -50,22 +51,22 @@ def pattern(model: Transformer, row: Int[Tensor, " position"]) -> Float[Tensor, 
     return model(row[None], want=(PATTERN,))[1][PATTERN][0, 0]
 
 
-def attention_maps(models: dict[str, Transformer], *, title: str) -> Figure:
-    """Second-layer attention on the reference prefix, the last open bracket boxed for closers that leave one."""
+def variation(patterns: np.ndarray) -> float:
+    """The mean over pairs of models of ‖A − A'‖²: 2n/(n−1) times the mean square about the mean pattern."""
+    n = max(len(patterns), 2)
+    return float(2 * n / (n - 1) * np.square(patterns - patterns.mean(0)).sum(1).mean())
+
+
+def attention_maps(patterns: dict[str, np.ndarray], *, title: str) -> Figure:
+    """Attention on the reference prefix, the last open bracket boxed for closers that leave one."""
     row = WORLD.reference
     names = ["⟨bos⟩", *WORLD.vocab.decode(row[1:])]
     figure = heatmaps(
-        {name: pattern(model, row).numpy() for name, model in models.items()},
-        limit=1.0,
-        rows=names,
-        columns=["^", *names[1:]],
-        title=title,
-        xlabel="key",
-        ylabel="query",
+        patterns, limit=1.0, rows=names, columns=["^", *names[1:]], title=title, xlabel="key", ylabel="query"
     )
     trace = WORLD.brackets.trace(row[None])
     boxed = (WORLD.brackets.closes(row) & (trace.opener[0] >= 0)).nonzero()[:, 0].tolist()
-    for axes in figure.axes[: len(models)]:
+    for axes in figure.axes[: len(patterns)]:
         for query in boxed:
             corner = (float(trace.opener[0, query]) - 0.5, query - 0.5)
             axes.add_patch(Rectangle(corner, 1, 1, fill=False, ec=PALETTE[2], lw=1.3))

@@ -1,6 +1,6 @@
 """Figures in one style: direct labels, prediction dashed, measurement solid, seeds as thin lines or a band."""
 
-from sandtable.lab.figures.charts import Row, comparison, curves, frontier, strips
+from sandtable.lab.figures.charts import Row, comparison, curves, frontier, scatter, strips
 from sandtable.lab.figures.maps import heatmaps, landscape, word_lists
 from sandtable.lab.figures.style import INK, PALETTE, STYLE, WIDTH, house_style, svg
 from sandtable.lab.figures.trees import tree
@@ -17,6 +17,7 @@ __all__ = [
     "heatmaps",
     "house_style",
     "landscape",
+    "scatter",
     "strips",
     "svg",
     "tree",

@@ -216,3 +216,23 @@ def frontier(
         log_ticks(axes)
         _label_ends(figure, axes, ends)
     return figure
+
+
+def scatter(
+    groups: Mapping[str, tuple[ArrayLike, ArrayLike]], *, xlabel: str = "", ylabel: str = "", title: str = ""
+) -> Figure:
+    """One point per unit, a colour per group, its name at the middle of its points."""
+    if not groups:
+        raise ArgumentError("groups={}: must hold at least one group")
+    with house_style():
+        figure, axes = single(title, height=3.4)
+        for (name, (x, y)), colour in zip(groups.items(), itertools.cycle(PALETTE), strict=False):
+            xs, ys = vector(f"groups[{name!r}] x", x), vector(f"groups[{name!r}] y", y)
+            if xs.size != ys.size:
+                raise ArgumentError(f"groups[{name!r}]: has {xs.size} x and {ys.size} y")
+            axes.plot(xs, ys, "o", color=colour, ms=5, alpha=0.75)
+            place = axes.annotate(name, (float(np.mean(xs)), float(np.max(ys))), (0, 7), textcoords="offset points")
+            place.set(color=colour, fontsize=SMALL, ha="center")
+        axes.set(xlabel=xlabel, ylabel=ylabel)
+        axes.margins(x=0.08, y=0.14)
+    return figure

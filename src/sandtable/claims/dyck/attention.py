@@ -1,0 +1,454 @@
+"""What trained nets attend to: no stacks, not the same across seeds, embeddings and layers, and not needed either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from sandtable.claims.dyck import nets
+from sandtable.claims.dyck.nets import ACCURATE, MOST, Deep, Minimal, World
+from sandtable.claims.dyck.setting import attention_maps, variation, wen
+from sandtable.lab import Check, Control, Evidence, Lab, Table, below, claim, passing, statistic
+from sandtable.lab.figures import comparison, strips
+from sandtable.probes import dyck as probe
+from sandtable.theory.dyck.baselines import random_variation
+
+POSITIONS = {"no positions": None, "linear positions": "linear"}
+SEEDS = {"desk": 16, "paper": 40}
+FEW = {"desk": 8, "paper": 40}
+
+
+def accurate(name: str, values: np.ndarray, least: float = ACCURATE) -> Check:
+    return passing(name, values, above=least, at_least=MOST)
+
+
+def spread(values: np.ndarray) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _first(seen: np.ndarray, count: int = 2) -> dict[str, np.ndarray]:
+    return {f"seed {i}": seen[i, 0] for i in range(min(count, len(seen)))}
+
+
+# -- figure 2.11 -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NonStack:
+    steps: int = 1500
+    width: int = 50
+    lr: float = 3e-3
+    attention: str = "trained"
+
+
+_KINDS = tuple(POSITIONS)
+
+
+@claim(
+    id="dyck/non-stack-attention",
+    statement=(
+        "Two-layer GPTs trained on brackets close at least 97 % rightly, and yet closers attend mostly elsewhere than "
+        "to the last open bracket: less than half of their second-layer attention goes there, and less than half of "
+        "the time it gets the most."
+    ),
+    source=wen("Figure 2.11"),
+    scales={"desk": NonStack(), "paper": NonStack(steps=3000, width=200, lr=3e-4)},
+    controls=(
+        Control("untrained", {"steps": 0}, tuple(f"accuracy, {kind}" for kind in _KINDS)),
+        Control(
+            "the attention of a stack",
+            {"attention": "stack"},
+            tuple(f"{what}, {kind}" for what in ("most attention", "attention") for kind in _KINDS),
+        ),
+    ),
+    seeds=SEEDS,
+)
+def non_stack(settings: NonStack, lab: Lab) -> Evidence:
+    checks, rows, panels = [], [], {}
+    for kind, positions in POSITIONS.items():
+        net = Deep(steps=settings.steps, width=settings.width, lr=settings.lr, positions=positions)
+        found, like = lab.measure(nets.accuracy, net), lab.measure(nets.likeness, net)
+        if settings.attention == "stack":
+            like = {name: np.full(len(lab.seeds), value) for name, value in _stack_itself(net).items()}
+        fixed = settings.attention == "stack"
+        checks += [
+            accurate(f"accuracy, {kind}", found["near"]),
+            below(f"most attention, {kind}", like["hits"], 0.5, deterministic=fixed),
+            below(f"attention, {kind}", like["top"], 0.5, deterministic=fixed),
+        ]
+        rows.append([kind, *(float(v.mean()) for v in (found["near"], found["far"], *like.values()))])
+        panels |= {f"{kind}, {k}": v for k, v in _first(lab.measure(nets.patterns, net)["1"]).items()}
+    columns = ["net", "accuracy", "at 400–500", "attention to the last open", "is most", "to its depth"]
+    return Evidence(
+        checks,
+        figures={"attention": lambda: attention_maps(panels, title="Second layers (boxes: last open bracket)")},
+        tables={"means over seeds": Table(columns, rows)},
+    )
+
+
+def _stack_itself(net: Deep) -> dict[str, float]:
+    law = net.world.law
+    batch = law.sample(200, torch.Generator().manual_seed(0))
+    found = probe.stack_likeness(probe.stack_pattern(batch, law), batch, law)
+    return {name: float(value) for name, value in found._asdict().items()}
+
+
+# -- trained without positions, and with uniform attention -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NoPositions:
+    steps: int = 1500
+    width: int = 50
+    lr: float = 3e-3
+
+
+@claim(
+    id="dyck/no-positions",
+    statement="Without positional encodings, two-layer GPTs learn to close at least 97 % of brackets rightly.",
+    source=wen("section 2.2.3, footnote on positional encodings"),
+    scales={"desk": NoPositions(), "paper": NoPositions(steps=3000, width=200, lr=3e-4)},
+    controls=(Control("untrained", {"steps": 0}, ("accuracy",)),),
+    seeds=SEEDS,
+)
+def no_positions(settings: NoPositions, lab: Lab) -> Evidence:
+    net = Deep(steps=settings.steps, width=settings.width, lr=settings.lr)
+    found = {kind: lab.measure(nets.accuracy, replace(net, positions=p)) for kind, p in POSITIONS.items()}
+    return Evidence(
+        [accurate("accuracy", found["no positions"]["near"])],
+        figures={
+            "accuracy": lambda: strips(
+                {f"{kind}, {where}": values[where] for kind, values in found.items() for where in ("near", "far")},
+                predictions=ACCURATE,
+                xlabel="share of brackets closed rightly",
+                title="With and without positions (near: trained lengths, far: 400–500)",
+            )
+        },
+    )
+
+
+@dataclass(frozen=True)
+class UniformNets:
+    steps: int = 1500
+    layers: int = 2
+    width: int = 50
+
+
+@claim(
+    id="dyck/uniform-attention-trains",
+    statement=(
+        "Two-layer Transformers whose attention is held uniform in every layer learn to close more than 99 % of "
+        "brackets rightly; with a single layer they do not."
+    ),
+    source=wen("section 2.2.3, footnote on uniform attention; Corollary 2.2.1"),
+    scales={"desk": UniformNets(), "paper": UniformNets(steps=3000)},
+    controls=(
+        Control("untrained", {"steps": 0}, ("accuracy",)),
+        Control("a single layer", {"layers": 1}, ("accuracy",)),
+    ),
+    seeds=FEW,
+)
+def uniform_trains(settings: UniformNets, lab: Lab) -> Evidence:
+    net = Deep(steps=settings.steps, layers=settings.layers, width=settings.width, attention="uniform")
+    found = lab.measure(nets.accuracy, net)
+    return Evidence(
+        [accurate("accuracy", found["near"], 0.99)],
+        figures={
+            "accuracy": lambda: strips(
+                {"trained lengths": found["near"], "400–500": found["far"]},
+                predictions={"trained lengths": 0.99},
+                xlabel="share of brackets closed rightly",
+                title="Uniform attention in every layer",
+            )
+        },
+    )
+
+
+# -- variation over seeds --------------------------------------------------------------------------------------------
+
+PUBLISHED = {"words": {"no positions": 2.27, "linear positions": 2.20, "minimal first layer": 0.24}}
+PUBLISHED["prefixes"] = {"no positions": 14.51, "linear positions": 11.92, "minimal first layer": 0.34}
+
+
+@dataclass(frozen=True)
+class Variation:
+    steps: int = 1500
+    minimal_steps: int = 600
+    width: int = 50
+    lr: float = 3e-3
+    layer: int = 1
+    minimal: str = "trained"
+
+
+def _ratio(of: np.ndarray) -> float:
+    """Variation of the first group over that of the second; the first column says which."""
+    first, second = (of[of[:, 0] == label, 1:] for label in (0, 1))
+    return variation(first) / max(variation(second), 1e-300)
+
+
+def over(name: str, first: np.ndarray, second: np.ndarray, factor: float) -> Check:
+    """Models of the first kind differ at least `factor` times as much as those of the second."""
+    labels = np.repeat([0.0, 1.0], [len(first), len(second)])
+    units = np.column_stack([labels, np.concatenate([first, second])])
+    return statistic(name, _ratio, units, above=factor, strata=labels, unit="model")
+
+
+def _varied(settings: Variation, lab: Lab, data: str) -> dict[str, np.ndarray]:
+    """Patterns of all models, a vector each, by kind of net."""
+    world = World(data)
+    seen = {}
+    for kind, positions in POSITIONS.items():
+        net = Deep(world, steps=settings.steps, width=settings.width, lr=settings.lr, positions=positions)
+        seen[kind] = nets.flat(lab.measure(nets.patterns, net)[str(settings.layer)])
+    net = Minimal(world, width=settings.width, steps=settings.minimal_steps)
+    seen["minimal first layer"] = nets.flat(lab.measure(nets.patterns, net)["0"])
+    if settings.minimal == "deep":
+        seen["minimal first layer"] = seen["no positions"]
+    return seen
+
+
+def _table(seen: Mapping[str, np.ndarray], data: str) -> Table:
+    rows = [[kind, PUBLISHED[data][kind], variation(values)] for kind, values in seen.items()]
+    return Table(["net", "published", "measured"], [*rows, ["random patterns", 2.85, nets.baseline(World(data))]])
+
+
+@claim(
+    id="dyck/attention-variation",
+    statement=(
+        "Second layers of GPTs trained from different seeds differ in attention at least 0.4 times as much as random "
+        "patterns do and three times as much as single layers on a minimal first layer, which differ by less than "
+        "0.3 times that."
+    ),
+    source=wen("section 2.2.3.2, variation over 40 seeds"),
+    scales={"desk": Variation(), "paper": Variation(steps=3000, width=200, lr=3e-4)},
+    controls=(
+        Control("first layers", {"layer": 0}, (*_KINDS, "over minimal first layers")),
+        Control("GPTs for minimal first layers", {"minimal": "deep"}, ("minimal first layer",)),
+    ),
+    seeds=SEEDS,
+)
+def seeds_vary(settings: Variation, lab: Lab) -> Evidence:
+    seen = _varied(settings, lab, "words")
+    random = nets.baseline(World())
+    checks = [statistic(kind, variation, seen[kind], above=0.4 * random, unit="model") for kind in POSITIONS]
+    checks.append(
+        statistic("minimal first layer", variation, seen["minimal first layer"], below=0.3 * random, unit="model")
+    )
+    checks.append(over("over minimal first layers", seen["no positions"], seen["minimal first layer"], 3.0))
+    return Evidence(
+        checks,
+        figures={"variation": lambda: _bars(seen, "words")},
+        tables={"variation": _table(seen, "words")},
+        notes=[f"Patterns are of 17 positions, ⟨bos⟩ included; random ones differ by {random:.3f} there."],
+    )
+
+
+def _bars(seen: Mapping[str, np.ndarray], data: str):
+    rows = []
+    for kind, values in seen.items():
+        apart = [variation(np.delete(values, i, axis=0)) for i in range(len(values))] if len(values) > 2 else [0.0]
+        found = variation(values)
+        half = 2.6 * (len(apart) - 1) ** 0.5 * float(np.std(apart))  # jackknife
+        rows.append((kind, found, max(found - half, 0.0), found + half, PUBLISHED[data][kind]))
+    return comparison(rows, xlabel="mean ‖A − A'‖² over pairs of seeds", title="Variation (dashes: published)")
+
+
+@claim(
+    id="dyck/prefixes",
+    statement=(
+        "Trained on prefixes instead of complete words, all nets close at least 97 % rightly, and again second layers "
+        "of GPTs differ at least twice as much from seed to seed as single layers on a minimal first layer."
+    ),
+    source=wen("section 2.2.3.4, Figures 2.14–2.16"),
+    scales={"desk": Variation(), "paper": Variation(steps=3000)},
+    controls=(
+        Control(
+            "untrained",
+            {"steps": 0, "minimal_steps": 0},
+            tuple(f"accuracy, {kind}" for kind in (*_KINDS, "minimal first layer")),
+        ),
+        Control("first layers", {"layer": 0}, tuple(f"variation, {kind}" for kind in _KINDS)),
+    ),
+    seeds=FEW,
+)
+def prefixes(settings: Variation, lab: Lab) -> Evidence:
+    world, checks = World("prefixes"), []
+    seen = _varied(settings, lab, "prefixes")
+    for kind, positions in POSITIONS.items():
+        net = Deep(world, steps=settings.steps, width=settings.width, lr=settings.lr, positions=positions)
+        checks.append(accurate(f"accuracy, {kind}", lab.measure(nets.accuracy, net)["near"]))
+        checks.append(over(f"variation, {kind}", seen[kind], seen["minimal first layer"], 2.0))
+    net = Minimal(world, width=settings.width, steps=settings.minimal_steps)
+    checks.append(accurate("accuracy, minimal first layer", lab.measure(nets.accuracy, net)["near"]))
+    return Evidence(
+        checks,
+        figures={"variation": lambda: _bars(seen, "prefixes")},
+        tables={"variation": _table(seen, "prefixes")},
+    )
+
+
+# -- figure 2.12 -----------------------------------------------------------------------------------------------------
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one-hot pairs, attention only": dict(embedding="E1", form="attention", lr=1e-2),
+    "one-hot pairs": dict(embedding="E1", lr=3e-3),
+    "type and angle": dict(embedding="E3", lr=3e-3),
+    "type and depth": dict(embedding="E2", lr=3e-3),
+}
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    steps: int = 600
+    width: int = 50
+    labels: str = "true"
+
+
+def _between_over_within(units: np.ndarray) -> float:
+    """Mean ‖A − A'‖² over pairs from different settings, over that of pairs from one; column 0 says which."""
+    groups = [units[units[:, 0] == label, 1:] for label in np.unique(units[:, 0])]
+    within = np.mean([variation(group) for group in groups])
+    means, squares = [group.mean(0) for group in groups], [np.square(g - g.mean(0)).sum(1).mean() for g in groups]
+    pairs = [(i, j) for i in range(len(groups)) for j in range(i)]
+    between = np.mean([squares[i] + squares[j] + np.square(means[i] - means[j]).sum() for i, j in pairs])
+    return float(between / max(within, 1e-300))
+
+
+@claim(
+    id="dyck/embeddings-change-attention",
+    statement=(
+        "On minimal first layers, which embedding of (type, depth) is used and whether more than attention follows "
+        "changes the attention that is learned: patterns of two settings differ more than twice as much as those of "
+        "two seeds, at 97 % of brackets closed rightly or more everywhere."
+    ),
+    source=wen("Figure 2.12"),
+    scales={"desk": Embeddings(), "paper": Embeddings(width=500)},
+    controls=(
+        Control("untrained", {"steps": 0}, tuple(f"accuracy, {name}" for name in SETTINGS)),
+        Control("settings shuffled over models", {"labels": "shuffled"}, ("between over within",)),
+    ),
+    seeds=FEW,
+)
+def embeddings(settings: Embeddings, lab: Lab) -> Evidence:
+    checks, seen, panels, rows = [], [], {}, []
+    for name, how in SETTINGS.items():
+        net = Minimal(width=settings.width, steps=settings.steps, **how)
+        near = lab.measure(nets.accuracy, net)["near"]
+        like = lab.measure(nets.likeness, net)
+        found = lab.measure(nets.patterns, net)["0"]
+        seen.append(nets.flat(found))
+        checks.append(accurate(f"accuracy, {name}", near))
+        panels[name] = found[0, 0]
+        rows.append([name, float(near.mean()), variation(seen[-1]), float(like["top"].mean())])
+    labels = np.repeat(np.arange(len(seen), dtype=float), len(lab.seeds))
+    if settings.labels == "shuffled":
+        labels = np.random.default_rng(lab.seeds[0]).permutation(labels)
+    units = np.column_stack([labels, np.concatenate(seen)])
+    checks.append(statistic("between over within", _between_over_within, units, above=2.0, strata=labels, unit="model"))
+    columns = ["setting", "accuracy", "variation over seeds", "attention to the last open bracket"]
+    return Evidence(
+        checks,
+        figures={"attention": lambda: attention_maps(panels, title="One seed each (boxes: last open bracket)")},
+        tables={"settings": Table(columns, rows)},
+    )
+
+
+# -- table 2.6 -------------------------------------------------------------------------------------------------------
+
+TABLE = {
+    (2, 4, 2): (0.047, 7.721), (2, 4, 3): (0.070, 5.072, 24.063),
+    (2, 8, 2): (0.087, 7.583), (2, 8, 3): (0.059, 5.560, 23.590),
+    (3, 4, 2): (0.182, 9.313), (3, 4, 3): (0.225, 8.426, 25.749),
+    (3, 8, 2): (0.178, 7.000), (3, 8, 3): (0.154, 6.280, 25.451),
+}  # fmt: skip
+"""Published variation per layer for (types k, depth D, layers)."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    cases: tuple[tuple[int, int, int], ...] = ((2, 4, 2), (2, 4, 3))
+    steps: int = 1500
+    width: int = 50
+    order: str = "upwards"
+
+
+def _growth(pairs: np.ndarray) -> float:
+    """Variation of a layer less that of the one below it; `pairs` are (model, layer, entry)."""
+    return variation(pairs[:, 1]) - variation(pairs[:, 0])
+
+
+def _case(case: tuple[int, int, int]) -> str:
+    return "k={}, D={}, {} layers".format(*case)
+
+
+def _layer_checks(case: tuple[int, int, int]) -> list[str]:
+    return [f"{_case(case)}: layer {i + 1} over {i}" for i in range(1, case[2])]
+
+
+@claim(
+    id="dyck/layers",
+    statement=(
+        "In Transformers of two and three layers x + LN(f(x)), attention of first layers hardly differs between seeds "
+        "(below 0.5), that of every further layer differs more than that of the one below it, and that of the last by "
+        "at least half of what random patterns do."
+    ),
+    source=wen("Table 2.6 and Figure 2.18"),
+    scales={"desk": Layers(), "paper": Layers(cases=tuple(TABLE), steps=3000)},
+    controls=(
+        Control("untrained", {"steps": 0}, tuple(f"accuracy, {_case(c)}" for c in ((2, 4, 2), (2, 4, 3)))),
+        Control(
+            "layers from the top",
+            {"order": "downwards"},
+            (
+                *(f"{_case(c)}: first layer" for c in ((2, 4, 2), (2, 4, 3))),
+                *(f"{_case(c)}: last layer" for c in ((2, 4, 2), (2, 4, 3))),
+                *(name for c in ((2, 4, 2), (2, 4, 3)) for name in _layer_checks(c)),
+            ),
+        ),
+    ),
+    seeds=FEW,
+)
+def layers(settings: Layers, lab: Lab) -> Evidence:
+    checks, rows, away = [], [], {}
+    random = random_variation(nets.SENTENCE + 1)
+    for case in settings.cases:
+        types, depth, count = case
+        net = Deep(World(types=types, depth=depth), layers=count, width=settings.width, norm="inner",
+                   steps=settings.steps)  # fmt: skip
+        near = lab.measure(nets.accuracy, net)["near"]
+        found = lab.measure(nets.patterns, net, "sentences")
+        seen = [nets.flat(found[str(i)]) for i in range(count)]
+        even = np.tril(np.ones(found["0"].shape[-2:])) / np.arange(1, nets.SENTENCE + 2)[:, None]
+        away[_case(case)] = np.square(found["0"] - even).sum((-2, -1)).mean(1)
+        shown = [variation(layer) for layer in seen]
+        seen = seen if settings.order == "upwards" else seen[::-1]
+        checks += [
+            accurate(f"accuracy, {_case(case)}", near),
+            statistic(f"{_case(case)}: first layer", variation, seen[0], below=0.5, unit="model"),
+            *(
+                statistic(name, _growth, np.stack([seen[i], seen[i + 1]], axis=1), above=0.0, unit="model")
+                for i, name in enumerate(_layer_checks(case))
+            ),
+            statistic(f"{_case(case)}: last layer", variation, seen[-1], above=random / 2, unit="model"),
+        ]
+        for i, value in enumerate(shown):
+            rows.append([*case, i + 1, TABLE[case][i], value, float(near.mean())])
+    return Evidence(
+        checks,
+        figures={
+            "first layers": lambda: strips(
+                away, xlabel="‖A − uniform‖²", title="First layers are nearly uniform (squared distance on sentences)"
+            )
+        },
+        tables={
+            "Table 2.6": Table(["types k", "depth D", "layers", "layer", "published", "measured", "accuracy"], rows)
+        },
+        notes=[f"Random patterns of {nets.SENTENCE + 1} positions differ by {random:.3f} (published 3.33)."],
+    )
+
+
+CLAIMS = (non_stack, no_positions, uniform_trains, seeds_vary, prefixes, embeddings, layers)
