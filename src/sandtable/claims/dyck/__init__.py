@@ -1,6 +1,6 @@
 """Claims on bounded Dyck languages (Wen, Li, Liu & Risteski 2023): balance, attention that is no stack, pruning."""
 
-from sandtable.claims.dyck import attention, balance, constructions, copying, errata, law, necessity
+from sandtable.claims.dyck import attention, balance, constructions, copying, errata, law, necessity, pruning
 
 CLAIMS = (
     *law.CLAIMS,
@@ -10,4 +10,5 @@ CLAIMS = (
     *attention.CLAIMS,
     *balance.CLAIMS,
     *copying.CLAIMS,
+    *pruning.CLAIMS,
 )

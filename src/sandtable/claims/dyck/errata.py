@@ -1,13 +1,12 @@
 """What the sources print on balance and exact models and what does not hold, each beside a claim that does.
 
-Left out, because nothing can be measured: letters used twice, indices of λ crossed in Lemma 2.2.5, "row" for "column"
-in Definition 2.2.6, dimensions that forget the start token, 𝒞·(…) for 𝒞 + (…), Lemma 2.2.20's [I, −I]ᵀ (which has the
-wrong shape to be multiplied), and strings that print differently in two copies of one text.
+Left out, because nothing can be measured: letters used twice, "row" for "column" in Definition 2.2.6, dimensions that
+forget the start token, 𝒞·(…) for 𝒞 + (…), Lemma 2.2.20's [I, −I]ᵀ (which has the wrong shape to be multiplied), and
+strings that print differently in two copies of one text.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import torch
 
 from sandtable.claims.dyck import necessity
-from sandtable.claims.dyck.setting import DEPTH, PAIRS, SIZE, TYPES, WORLD, layer_of, wen
-from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact
+from sandtable.claims.dyck.setting import DEPTH, PAIRS, SIZE, TYPES, WORLD, layer_of, printed, wen
+from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact, exceeds
 from sandtable.models.attention import silent
 from sandtable.models.blocks import UnitNorm
 from sandtable.probes.dyck.balance import least_outputs
@@ -302,26 +301,57 @@ def distances(settings: Distances, lab: Lab) -> Evidence:
     )
 
 
-# -- as printed ------------------------------------------------------------------------------------------------------
+# -- independence ----------------------------------------------------------------------------------------------------
 
 
-def _printed(name: str, corrected: Claim, change: dict[str, Any], *, statement: str, where: str, erratum: str) -> Claim:
-    """The printed statement: the corrected claim's own measurement with the printed form in its place."""
-    return Claim(
-        id=f"dyck/printed-{name}",
-        statement=statement,
-        source=wen(where),
-        scales={scale: dataclasses.replace(settings, **change) for scale, settings in corrected.scales.items()},
-        measure=corrected.measure,
-        expected="refuted",
-        erratum=erratum,
-        corrected=corrected.id,
-        seeds=corrected.seeds,
+@dataclass(frozen=True)
+class Independence:
+    embedding: str = "E1"
+
+
+@claim(
+    id="dyck/independence",
+    statement=(
+        "One-hot pairs, independent over all types and depths together, let uniform attention tell the stacks [( and "
+        "([ apart."
+    ),
+    source=wen("Theorem 2.2.1, the hypothesis on embeddings, corrected"),
+    scales={"smoke": Independence(), "desk": Independence()},
+    controls=(
+        Control("types and depths added", {"embedding": "E2"}, ("distance of sums",)),
+        Control("a type and an angle", {"embedding": "E3"}, ("distance of sums", "rank of all symbols")),
+    ),
+)
+def independence(settings: Independence, lab: Lab) -> Evidence:
+    table = theory.symbol_embedding(settings.embedding, **SIZE).double()
+    rows = torch.tensor([[4, 0, 1, 0, 2], [4, 1, 0, 0, 2]])  # ⟨bos⟩ [([] and ⟨bos⟩ ([[]
+    one, two = table[WORLD.symbols(rows)].sum(1)
+    return Evidence(
+        [
+            exceeds("distance of sums", float((one - two).norm()), 0.0, deterministic=True),
+            exact("rank of all symbols", int(torch.linalg.matrix_rank(table)), 2 * PAIRS + 1),
+        ]
     )
 
 
+@dataclass(frozen=True)
+class DepthByDepth(Independence):
+    embedding: str = "E2"
+
+
+def _depth_by_depth(settings: Independence, lab: Lab) -> Evidence:
+    table = theory.symbol_embedding(settings.embedding, **SIZE).double()
+    levels = torch.arange(2 * PAIRS) % DEPTH
+    ranks = [int(torch.linalg.matrix_rank(table[torch.cat([levels == c, torch.tensor([True])])])) for c in range(DEPTH)]
+    (apart, _) = independence(settings, lab).checks
+    return Evidence([exact("rank at every depth", ranks, 2 * TYPES + 1, unit="depth"), apart])
+
+
+# -- as printed ------------------------------------------------------------------------------------------------------
+
+
 PRINTED = (
-    _printed(
+    printed(
         "index-collision",
         symbols,
         {"depth_of": "token"},
@@ -332,7 +362,7 @@ PRINTED = (
             "of the pair."
         ),
     ),
-    _printed(
+    printed(
         "depth-range",
         symbols,
         {"closers": "depth 1 to D"},
@@ -340,7 +370,7 @@ PRINTED = (
         where="eq. 2.47",
         erratum="No closer leaves depth D; the depths are 1 to D − 1.",
     ),
-    _printed(
+    printed(
         "swapped-arguments",
         cancels,
         {"first": "query"},
@@ -348,7 +378,7 @@ PRINTED = (
         where="eqs. 2.49–2.53 and the proof of Theorem 2.2.2",
         erratum="u is defined with the key first. Exchanged, both terms are positive multiples of the query's value.",
     ),
-    _printed(
+    printed(
         "place-of-one",
         helpers,
         {"extra": 10.0},
@@ -356,7 +386,7 @@ PRINTED = (
         where="Lemma 2.2.18",
         erratum="The + M is too much: with M = 10 place 3 becomes 13.",
     ),
-    _printed(
+    printed(
         "loss",
         excess,
         {"loss": "raw"},
@@ -364,7 +394,7 @@ PRINTED = (
         where="Theorem 2.2.2",
         erratum="Against one-hot targets the loss has a floor of about 0.5; the theorem is about the excess over it.",
     ),
-    _printed(
+    printed(
         "residual-leak",
         read_off,
         {"place": "among"},
@@ -372,7 +402,7 @@ PRINTED = (
         where="Theorem 2.2.1, proof of sufficiency",
         erratum="The last token's own embedding is not orthogonal to these directions; keep the two apart.",
     ),
-    _printed(
+    printed(
         "prefix",
         reference,
         {"text": "[[[[]]]]((((())))"},
@@ -380,7 +410,7 @@ PRINTED = (
         where="section 2.2.3.2, the prefix as printed",
         erratum="It opens five brackets at once; `[[[[]]]](((())))` is meant.",
     ),
-    _printed(
+    printed(
         "total-variation",
         distances,
         {"tv": "L1"},
@@ -388,7 +418,7 @@ PRINTED = (
         where="proof of Theorem 2.2.2",
         erratum="It is half of it.",
     ),
-    _printed(
+    printed(
         "baseline-rows",
         necessity.baseline,
         {"causal": False},
@@ -398,4 +428,18 @@ PRINTED = (
     ),
 )
 
-CLAIMS = (symbols, cancels, helpers, excess, read_off, reference, distances, *PRINTED)
+DEPTHWISE = Claim(
+    id="dyck/printed-independence",
+    statement="Embeddings that are independent at every depth let uniform attention tell the stacks [( and ([ apart.",
+    source=wen("Theorem 2.2.1, the hypothesis on embeddings"),
+    scales={"smoke": DepthByDepth(), "desk": DepthByDepth()},
+    measure=_depth_by_depth,
+    expected="refuted",
+    erratum=(
+        "o_type ⊕ o_depth is independent at every depth, and its sums forget which type stood at which; the proof uses "
+        "that all 2kD + 1 vectors are."
+    ),
+    corrected=independence.id,
+)
+
+CLAIMS = (symbols, cancels, helpers, excess, read_off, reference, distances, independence, *PRINTED, DEPTHWISE)

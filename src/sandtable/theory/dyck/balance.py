@@ -55,6 +55,7 @@ def residual(scores: Float[Tensor, "... n n"], *, types: int, depth: int) -> Flo
 
 def project(scores: Float[Tensor, "... n n"], *, types: int, depth: int) -> Float[Tensor, "... n n"]:
     """The nearest balanced matrix in Frobenius norm: openers give half of each deviation, closers take half."""
+    scores = scores.double()  # in float32, rounding would count as a violation
     _, away = offsets(scores, types=types, depth=depth)
     pairs, queries = types * depth, constrained_queries(types, depth)
     near = scores.clone()
