@@ -369,7 +369,7 @@ JUDGED = ((2, 4, 2), (2, 4, 3))
 @dataclass(frozen=True)
 class Layers:
     cases: tuple[tuple[int, int, int], ...] = JUDGED
-    steps: int = 1500
+    steps: int = 2500
     width: int = 50
     order: str = "upwards"
 
