@@ -19,7 +19,6 @@ from sandtable.theory.dyck.baselines import random_variation
 
 POSITIONS = {"no positions": None, "linear positions": "linear"}
 SEEDS = {"desk": 16, "paper": 40}
-FEW = {"desk": 8, "paper": 40}
 
 
 def accurate(name: str, values: np.ndarray, least: float = ACCURATE) -> Check:
@@ -146,7 +145,7 @@ class UniformNets:
         Control("untrained", {"steps": 0}, ("accuracy",)),
         Control("a single layer", {"layers": 1}, ("accuracy",)),
     ),
-    seeds=FEW,
+    seeds=SEEDS,
 )
 def uniform_trains(settings: UniformNets, lab: Lab) -> Evidence:
     net = Deep(steps=settings.steps, layers=settings.layers, width=settings.width, attention="uniform")
@@ -181,16 +180,16 @@ class Variation:
 
 
 def _ratio(of: np.ndarray) -> float:
-    """Variation of the first group over that of the second; the first column says which."""
+    """log of the variation of the first group over that of the second; the first column says which."""
     first, second = (of[of[:, 0] == label, 1:] for label in (0, 1))
-    return variation(first) / max(variation(second), 1e-300)
+    return float(np.log(max(variation(first), 1e-300) / max(variation(second), 1e-300)))
 
 
 def over(name: str, first: np.ndarray, second: np.ndarray, factor: float) -> Check:
     """Models of the first kind differ at least `factor` times as much as those of the second."""
     labels = np.repeat([0.0, 1.0], [len(first), len(second)])
     units = np.column_stack([labels, np.concatenate([first, second])])
-    return statistic(name, _ratio, units, above=factor, strata=labels, unit="model")
+    return statistic(name, _ratio, units, above=np.log(factor), strata=labels, unit="model")
 
 
 def _varied(settings: Variation, lab: Lab, data: str) -> dict[str, np.ndarray]:
@@ -239,17 +238,15 @@ def seeds_vary(settings: Variation, lab: Lab) -> Evidence:
         checks,
         figures={"variation": lambda: _bars(seen, "words")},
         tables={"variation": _table(seen, "words")},
-        notes=[f"Patterns are of 17 positions, ⟨bos⟩ included; random ones differ by {random:.3f} there."],
+        notes=[
+            f"Patterns are of 17 positions, ⟨bos⟩ included; random ones differ by {random:.3f} there. “Over” shows the "
+            "logarithm of a ratio."
+        ],
     )
 
 
 def _bars(seen: Mapping[str, np.ndarray], data: str):
-    rows = []
-    for kind, values in seen.items():
-        apart = [variation(np.delete(values, i, axis=0)) for i in range(len(values))] if len(values) > 2 else [0.0]
-        found = variation(values)
-        half = 2.6 * (len(apart) - 1) ** 0.5 * float(np.std(apart))  # jackknife
-        rows.append((kind, found, max(found - half, 0.0), found + half, PUBLISHED[data][kind]))
+    rows = [(kind, *_jackknife(values), PUBLISHED[data][kind]) for kind, values in seen.items()]
     return comparison(rows, xlabel="mean ‖A − A'‖² over pairs of seeds", title="Variation (dashes: published)")
 
 
@@ -269,7 +266,7 @@ def _bars(seen: Mapping[str, np.ndarray], data: str):
         ),
         Control("first layers", {"layer": 0}, tuple(f"variation, {kind}" for kind in _KINDS)),
     ),
-    seeds=FEW,
+    seeds=SEEDS,
 )
 def prefixes(settings: Variation, lab: Lab) -> Evidence:
     world, checks = World("prefixes"), []
@@ -305,13 +302,13 @@ class Embeddings:
 
 
 def _between_over_within(units: np.ndarray) -> float:
-    """Mean ‖A − A'‖² over pairs from different settings, over that of pairs from one; column 0 says which."""
+    """log of mean ‖A − A'‖² over pairs from different settings, over that of pairs from one; column 0 says which."""
     groups = [units[units[:, 0] == label, 1:] for label in np.unique(units[:, 0])]
     within = np.mean([variation(group) for group in groups])
     means, squares = [group.mean(0) for group in groups], [np.square(g - g.mean(0)).sum(1).mean() for g in groups]
     pairs = [(i, j) for i in range(len(groups)) for j in range(i)]
     between = np.mean([squares[i] + squares[j] + np.square(means[i] - means[j]).sum() for i, j in pairs])
-    return float(between / max(within, 1e-300))
+    return float(np.log(between / max(within, 1e-300)))
 
 
 @claim(
@@ -327,7 +324,7 @@ def _between_over_within(units: np.ndarray) -> float:
         Control("untrained", {"steps": 0}, tuple(f"accuracy, {name}" for name in SETTINGS)),
         Control("settings shuffled over models", {"labels": "shuffled"}, ("between over within",)),
     ),
-    seeds=FEW,
+    seeds=SEEDS,
 )
 def embeddings(settings: Embeddings, lab: Lab) -> Evidence:
     checks, seen, panels, rows = [], [], {}, []
@@ -350,6 +347,7 @@ def embeddings(settings: Embeddings, lab: Lab) -> Evidence:
         checks,
         figures={"attention": lambda: attention_maps(panels, title="One seed each (boxes: last open bracket)")},
         tables={"settings": Table(columns, rows)},
+        notes=["“Between over within” shows the logarithm of the ratio."],
     )
 
 
@@ -371,82 +369,122 @@ class Layers:
     cases: tuple[tuple[int, int, int], ...] = JUDGED
     steps: int = 2500
     width: int = 50
-    order: str = "upwards"
+    order: tuple[int, ...] = (0, 1, 2)
+    last: int = -1
 
 
 def _growth(pairs: np.ndarray) -> float:
-    """Variation of a layer less that of the one below it; `pairs` are (model, layer, entry)."""
+    """Variation of a layer less that of another; `pairs` are (model, one or the other, entry)."""
     return variation(pairs[:, 1]) - variation(pairs[:, 0])
+
+
+def grows(name: str, lower: np.ndarray, upper: np.ndarray) -> Check:
+    """Models differ more in the one than in the other."""
+    return statistic(name, _growth, np.stack([lower, upper], axis=1), above=0.0, unit="model")
 
 
 def _case(case: tuple[int, int, int]) -> str:
     return "k={}, D={}, {} layers".format(*case)
 
 
-def _layer_checks(case: tuple[int, int, int]) -> list[str]:
-    return [f"{_case(case)}: layer {i + 1} over {i}" for i in range(1, case[2])]
+def _named(*what: str) -> tuple[str, ...]:
+    return tuple(f"{name}, {_case(case)}" for case in JUDGED for name in what)
+
+
+def _by_layer(settings: Layers, lab: Lab, case: tuple[int, int, int]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Accuracy, and the patterns of every layer on the same sentences."""
+    types, depth, count = case
+    world = World(types=types, depth=depth)
+    net = Deep(world, layers=count, width=settings.width, norm="inner", steps=settings.steps)
+    found = lab.measure(nets.patterns, net, "sentences")
+    return lab.measure(nets.accuracy, net)["near"], [nets.flat(found[str(i)]) for i in range(count)]
+
+
+def _table_rows(case: tuple[int, int, int], near: np.ndarray, seen: list[np.ndarray]) -> list[list[object]]:
+    return [[*case, i + 1, TABLE[case][i], variation(at), float(near.mean())] for i, at in enumerate(seen)]
+
+
+_COLUMNS = ["types k", "depth D", "layers", "layer", "published", "measured", "accuracy"]
 
 
 @claim(
     id="dyck/layers",
     statement=(
         "In Transformers of two and three layers x + LN(f(x)), attention of first layers hardly differs between seeds "
-        "(below 0.5), that of every further layer differs more than that of the one below it, and that of the last by "
-        "at least half of what random patterns do."
+        "(below 0.5), that of second layers differs more, and that of the last by at least half of what random "
+        "patterns do."
     ),
-    source=wen("Table 2.6 and Figure 2.18"),
+    source=wen("Table 2.6"),
     scales={"desk": Layers(), "paper": Layers(cases=tuple(TABLE), steps=3000)},
     controls=(
-        Control("untrained", {"steps": 0}, tuple(f"accuracy, {_case(c)}" for c in JUDGED)),
-        Control(
-            "layers from the top",
-            {"order": "downwards"},
-            (
-                *(f"{_case(c)}: first layer" for c in JUDGED),
-                *(f"{_case(c)}: last layer" for c in JUDGED),
-                *(name for c in JUDGED for name in _layer_checks(c)),
-            ),
-        ),
+        Control("untrained", {"steps": 0}, _named("accuracy")),
+        Control("first and second layers exchanged", {"order": (1, 0, 2)}, _named("first layer", "second over first")),
+        Control("the first layer for the last", {"last": 0}, _named("last layer")),
     ),
-    seeds=FEW,
+    seeds=SEEDS,
 )
 def layers(settings: Layers, lab: Lab) -> Evidence:
-    checks, rows, away = [], [], {}
+    checks, rows, shown = [], [], {}
     random = random_variation(nets.SENTENCE + 1)
     for case in settings.cases:
-        types, depth, count = case
-        net = Deep(World(types=types, depth=depth), layers=count, width=settings.width, norm="inner",
-                   steps=settings.steps)  # fmt: skip
-        near = lab.measure(nets.accuracy, net)["near"]
-        found = lab.measure(nets.patterns, net, "sentences")
-        seen = [nets.flat(found[str(i)]) for i in range(count)]
-        even = np.tril(np.ones(found["0"].shape[-2:])) / np.arange(1, nets.SENTENCE + 2)[:, None]
-        away[_case(case)] = np.square(found["0"] - even).sum((-2, -1)).mean(1)
-        rows += [[*case, i + 1, TABLE[case][i], variation(at), float(near.mean())] for i, at in enumerate(seen)]
+        near, seen = _by_layer(settings, lab, case)
+        rows += _table_rows(case, near, seen)
+        shown |= {f"{_case(case)}, layer {i + 1}": at for i, at in enumerate(seen)}
         if case not in JUDGED:
             continue
-        seen = seen if settings.order == "upwards" else seen[::-1]
+        last = seen[settings.last]
+        seen = [seen[i] for i in settings.order if i < len(seen)]
+        name = _case(case)
         checks += [
-            accurate(f"accuracy, {_case(case)}", near),
-            statistic(f"{_case(case)}: first layer", variation, seen[0], below=0.5, unit="model"),
-            *(
-                statistic(name, _growth, np.stack([seen[i], seen[i + 1]], axis=1), above=0.0, unit="model")
-                for i, name in enumerate(_layer_checks(case))
-            ),
-            statistic(f"{_case(case)}: last layer", variation, seen[-1], above=random / 2, unit="model"),
+            accurate(f"accuracy, {name}", near),
+            statistic(f"first layer, {name}", variation, seen[0], below=0.5, unit="model"),
+            grows(f"second over first, {name}", seen[0], seen[1]),
+            statistic(f"last layer, {name}", variation, last, above=random / 2, unit="model"),
         ]
     return Evidence(
         checks,
-        figures={
-            "first layers": lambda: strips(
-                away, xlabel="‖A − uniform‖²", title="First layers are nearly uniform (squared distance on sentences)"
-            )
-        },
-        tables={
-            "Table 2.6": Table(["types k", "depth D", "layers", "layer", "published", "measured", "accuracy"], rows)
-        },
+        figures={"variation": lambda: _layer_bars(shown)},
+        tables={"Table 2.6": Table(_COLUMNS, rows)},
         notes=[f"Random patterns of {nets.SENTENCE + 1} positions differ by {random:.3f} (published 3.33)."],
     )
 
 
-CLAIMS = (non_stack, no_positions, uniform_trains, seeds_vary, prefixes, embeddings, layers)
+def _layer_bars(shown: Mapping[str, np.ndarray]):
+    rows = [(name, *_jackknife(values), None) for name, values in shown.items()]
+    return comparison(rows, xlabel="mean ‖A − A'‖² over pairs of seeds", title="Variation of attention by layer")
+
+
+def _jackknife(values: np.ndarray) -> tuple[float, float, float]:
+    """Variation with an interval, for figures."""
+    apart = [variation(np.delete(values, i, axis=0)) for i in range(len(values))] if len(values) > 2 else [0.0]
+    found, half = variation(values), 2.6 * (len(apart) - 1) ** 0.5 * float(np.std(apart))
+    return found, max(found - half, 0.0), found + half
+
+
+@dataclass(frozen=True)
+class Third(Layers):
+    cases: tuple[tuple[int, int, int], ...] = ((2, 4, 3),)
+
+
+@claim(
+    id="dyck/third-layers",
+    statement="In Transformers of three layers x + LN(f(x)), attention of third layers differs more between seeds than "
+    "that of second layers.",
+    source=wen("Table 2.6 and Figure 2.18"),
+    scales={"desk": Third(), "paper": Third(steps=3000)},
+    controls=(Control("second and third layers exchanged", {"order": (0, 2, 1)}, ("third over second",)),),
+    seeds=SEEDS,
+)
+def third(settings: Third, lab: Lab) -> Evidence:
+    (case,) = settings.cases
+    near, seen = _by_layer(settings, lab, case)
+    rows = _table_rows(case, near, seen)
+    seen = [seen[i] for i in settings.order]
+    return Evidence(
+        [grows("third over second", seen[1], seen[2])],
+        figures={"variation": lambda: _layer_bars({f"layer {i + 1}": at for i, at in enumerate(seen)})},
+        tables={"Table 2.6": Table(_COLUMNS, rows)},
+    )
+
+
+CLAIMS = (non_stack, no_positions, uniform_trains, seeds_vary, prefixes, embeddings, layers, third)

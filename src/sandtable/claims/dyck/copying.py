@@ -89,7 +89,7 @@ def copied(
         Control("first layers, which are needed", {"looked_at": (0,)}, ("striking and not needed",)),
         Control("small initial weights", {"initial": 0.02}, ("striking and not needed",)),
     ),
-    seeds={"desk": 8, "paper": 40},
+    seeds={"desk": 16, "paper": 40},
 )
 def copying(settings: Heads, lab: Lab) -> Evidence:
     how = (settings.width, settings.initial, settings.steps, settings.lr)
