@@ -118,9 +118,9 @@ _NEAR = tuple(f"accuracy, {name}, {data}" for data in GAIN for name in ("standar
 @claim(
     id="dyck/contrastive-helps",
     statement=(
-        "Asking in training that a balanced prefix in front change nothing at least halves the violation of balance "
-        "and closes more brackets rightly in prefixes of 400 to 500, on complete words and, by 0.03 or more, on "
-        "prefixes; at trained lengths both are accurate."
+        "Asking in training that a balanced prefix in front change nothing at least halves the violation of balance. "
+        "In prefixes of 400 to 500 more brackets are closed rightly (with more than 0.8 of the closers' probability) "
+        "after training on complete words and, by 0.03 or more, on prefixes; at trained lengths both are accurate."
     ),
     source=wen("Figures 2.13 and 2.17, contrastive regularisation (eq. 2.58)"),
     scales={"desk": Balance(), "paper": Balance()},
@@ -142,7 +142,15 @@ def contrastive(settings: Balance, lab: Lab) -> Evidence:
         ]
         tables[data] = Table(COLUMNS, _means(found))
         figures[data] = lambda found=found, data=data: _points(found, f"Trained on {data}")
-    return Evidence(checks, figures=figures, tables=tables)
+    return Evidence(
+        checks,
+        figures=figures,
+        tables=tables,
+        notes=[
+            "Long prefixes are judged by the strict measure of the published code. By the likeliest closer alone, "
+            "“at 400–500” in the tables, the two trainings are nearer to each other; that is not judged."
+        ],
+    )
 
 
 CLAIMS = (predicts, contrastive)
