@@ -341,7 +341,9 @@ def embeddings(settings: Embeddings, lab: Lab) -> Evidence:
     if settings.labels == "shuffled":
         labels = np.random.default_rng(lab.seeds[0]).permutation(labels)
     units = np.column_stack([labels, np.concatenate(seen)])
-    checks.append(statistic("between over within", _between_over_within, units, above=2.0, strata=labels, unit="model"))
+    checks.append(
+        statistic("between over within", _between_over_within, units, above=np.log(2.0), strata=labels, unit="model")
+    )
     columns = ["setting", "accuracy", "variation over seeds", "attention to the last open bracket"]
     return Evidence(
         checks,
