@@ -1,4 +1,4 @@
-"""Copying: every token is predicted from the whole row, itself included."""
+"""Copying: every token is predicted from the row it stands in, itself included."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class Copying(NextToken):
         x = batch.x
         if x.is_floating_point():
             raise ArgumentError(f"Copying: needs integer tokens, not {x.dtype} {list(x.shape)}")
+        if self.metrics_on:
+            raise ArgumentError(f"metrics_on={self.metrics_on}: Copying records no metrics")
         return {"inputs": x, "target": x} | ({} if batch.mask is None else {"weight": batch.mask})
 
     def loss(self, apply: Apply, params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]:

@@ -127,12 +127,19 @@ class StackLikeness(NamedTuple):
 
 
 def stack_likeness(
-    models: Stack | nn.Module | Patterns, batch: Batch, world: BoundedDyck, *, layer: int = 0, reads: str = "tokens"
+    models: Stack | nn.Module | Patterns,
+    batch: Batch,
+    world: BoundedDyck,
+    *,
+    layer: int | None = None,
+    reads: str = "tokens",
 ) -> StackLikeness:
     """Does a closer look at the bracket that is to be closed next? A model without positions can only find its depth
     and type, hence `level`. Patterns on these rows will do as well as the models that they are of."""
     if isinstance(models, Tensor):
         parts: Any = [(slice(0, len(batch.x)), models)]
+    elif layer is None:
+        raise ArgumentError("layer=None: say which layer of the models to look at, from 0")
     else:
         parts = _Run.of(models, batch, world, layer=layer, reads=reads).attention()
     asked = _asked(batch, world, "closers")
