@@ -7,13 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sandtable.claims.dyck import nets
-from sandtable.claims.dyck.attention import accurate
-from sandtable.claims.dyck.nets import Minimal, World
+from sandtable.claims.dyck.nets import SEEDS, Minimal, World, accurate
 from sandtable.claims.dyck.setting import wen
 from sandtable.lab import Control, Evidence, Lab, Table, claim, orders, statistic
 from sandtable.lab.figures import scatter
 
-SEEDS = {"desk": 16, "paper": 40}
 WEIGHT = 0.3
 """Of the contrastive term; the published code's."""
 CORRELATED = -0.3

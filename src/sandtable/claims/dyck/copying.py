@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sandtable.claims.dyck.attention import accurate
-from sandtable.claims.dyck.nets import BATCH, CHUNK, MOST, World
+from sandtable.claims.dyck.nets import BATCH, CHUNK, MOST, SEEDS, World, accurate
 from sandtable.claims.dyck.setting import wen
 from sandtable.lab import Control, Evidence, Lab, Table, claim, passing
 from sandtable.lab.figures import heatmaps
@@ -90,7 +89,7 @@ def copied(
         Control("first layers, which are needed", {"looked_at": (0,)}, ("striking and not needed",)),
         Control("small initial weights", {"initial": 0.02}, ("striking and not needed",)),
     ),
-    seeds={"desk": 16, "paper": 40},
+    seeds=SEEDS,
 )
 def copying(settings: Heads, lab: Lab) -> Evidence:
     how = (settings.width, settings.initial, settings.steps, settings.lr)

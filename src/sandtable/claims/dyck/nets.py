@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from sandtable.arguments import one_of
-from sandtable.lab import Lab
+from sandtable.lab import Check, Lab, passing
 from sandtable.models import Stack, Transformer
 from sandtable.objectives import NextBracket
 from sandtable.probes import dyck as probe
@@ -28,6 +28,8 @@ ACCURATE = 0.97
 """Published: all models that are shown close at least so many brackets rightly."""
 MOST = 0.5
 """The share of seeds, at least, of which something is claimed: "most"."""
+SEEDS = {"desk": 16, "paper": 40}
+POSITIONS = {"no positions": None, "linear positions": "linear"}
 EPS = 1e-12
 BATCH = 100
 CHUNK = 8
@@ -194,6 +196,11 @@ def likeness(lab: Lab, net: Net) -> dict[str, np.ndarray]:
 def flat(patterns: np.ndarray) -> np.ndarray:
     """A vector per model, scaled so that squared distances are means over rows."""
     return patterns.reshape(len(patterns), -1) / patterns.shape[1] ** 0.5
+
+
+def accurate(name: str, values: np.ndarray, least: float = ACCURATE) -> Check:
+    """Most seeds close more than that share of brackets rightly."""
+    return passing(name, values, above=least, at_least=MOST)
 
 
 def baseline(world: World) -> float:
