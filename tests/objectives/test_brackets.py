@@ -152,3 +152,17 @@ def test_bad_input():
         symbol_embedding("E1", types=2, depth=4, width=12)
     with pytest.raises(ArgumentError, match="depths='plain'"):
         symbol_embedding("E1", types=2, depth=4, depths="plain")
+
+
+@pytest.mark.parametrize(
+    ("model", "objective"),
+    [
+        (minimal_first_layer(types=3), NextBracket(reads="symbols")),
+        (minimal_first_layer(types=1, depth=2), NextBracket(reads="symbols")),
+        (minimal_first_layer(), NextBracket()),
+        (Transformer(6, width=8, causal=True, tied=False, outputs=3), NextBracket()),
+    ],
+)
+def test_a_model_of_another_vocabulary_is_refused(model, objective):
+    with pytest.raises(ArgumentError, match="a model that reads"):
+        fit(model, DyckPrefixes(), objective, steps=2, batch_size=4)

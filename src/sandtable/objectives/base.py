@@ -24,7 +24,8 @@ class Objective(Protocol):
 
     Optional methods: `draw_block(batch, generator, steps)` draws many steps at once from a batch with leading
     dimensions (step, item), `draw_each(batch, generators, steps)` those of many models, on the device of the batch;
-    `expect(expectation)` gives the Example of an exact expectation. `noisy = False` says that `draw` is not random.
+    `expect(expectation)` gives the Example of an exact expectation; `check(model)` refuses a model that does not fit.
+    `noisy = False` says that `draw` is not random.
     """
 
     def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example: ...

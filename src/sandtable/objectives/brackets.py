@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +57,16 @@ class NextBracket(OneForward):
     @property
     def noisy(self) -> bool:
         return self.contrast > 0
+
+    def check(self, model: Any) -> None:
+        """An `ArgumentError` where a model does not read what this objective shows, or cannot score all brackets."""
+        size, outputs, brackets = getattr(model, "size", None), getattr(model, "outputs", None), 2 * self.types
+        sizes = (brackets * self.depth + 1,) if self.reads == "symbols" else (brackets + 2, brackets + 1)
+        if size is not None and (size not in sizes or (outputs is not None and outputs < brackets)):
+            raise ArgumentError(
+                f"a model that reads {size} tokens and writes {outputs} scores: NextBracket(reads={self.reads!r}, "
+                f"types={self.types}, depth={self.depth}) shows {sizes[0]} of them and needs {brackets} scores"
+            )
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 

@@ -78,6 +78,8 @@ class Recipe:
             raise ArgumentError(f"source={self.source!r}: must be a world, a Batch or an Expectation")
         if isinstance(self.source, World) and self.batch_size is None:
             raise ArgumentError("batch_size=None: sampling from a world needs a batch size")
+        if hasattr(self.objective, "check"):
+            self.objective.check(self.model)  # pyright: ignore[reportAttributeAccessIssue]
         for name in OWN_NUMBERS:
             _own_number(name, getattr(self, name))
         if self.tol is not None:
