@@ -13,29 +13,41 @@ from sandtable.worlds.base import (
     World,
 )
 from sandtable.worlds.dyck import DyckPrefixes, DyckWords, FixedLengthDyck
-from sandtable.worlds.masks import BertMasking
+from sandtable.worlds.finite import FiniteLaw, Mixture, Table
+from sandtable.worlds.ising import CliqueIsing, Ising
+from sandtable.worlds.masks import AdaptiveBlocks, BertMasking, Blocks, MaskLaw, UniformSize, UniformSubset
 from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
 from sandtable.worlds.topics import TopicModel
 
 __all__ = [
+    "AdaptiveBlocks",
     "Batch",
     "BertMasking",
+    "Blocks",
+    "CliqueIsing",
     "DyckPrefixes",
     "DyckWords",
     "Expectation",
+    "FiniteLaw",
     "FixedLengthDyck",
     "HasConditional",
     "HasLogProb",
     "HasNextToken",
     "HiddenPrefix",
+    "Ising",
     "Knapsack",
+    "MaskLaw",
+    "Mixture",
     "OneZero",
     "Recogniser",
     "SamplesEach",
     "Slips",
+    "Table",
     "TokenWorld",
     "TopicModel",
     "Trap",
+    "UniformSize",
+    "UniformSubset",
     "Vocab",
     "World",
     "Zeros",

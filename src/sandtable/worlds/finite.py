@@ -1,0 +1,231 @@
+"""Laws over Ω^N that are small enough to write down: every probability, every conditional, by enumeration.
+
+A state x ∈ Ω^N has the code Σ_i x_i |Ω|^{N−1−i}: the first position counts most, so a table of shape (|Ω|, …, |Ω|)
+lists its entries in the order of their codes.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, number, whole
+from sandtable.worlds.base import Batch, Expectation, Vocab
+
+if TYPE_CHECKING:
+    from sandtable.worlds.masks import MaskLaw
+
+MOST_STATES = 2**20
+"""The largest table that is written down."""
+
+
+def state_count(symbols: int, length: int) -> int:
+    """|Ω|^N, or an `ArgumentError` where the table would have more than 2^20 entries."""
+    count = whole("symbols", symbols, least=2) ** whole("length", length)
+    if count > MOST_STATES:
+        raise ArgumentError(
+            f"length={length}: {symbols}^{length} = {count:,} states are too many to enumerate, at most {MOST_STATES:,}"
+        )
+    return count
+
+
+def all_states(symbols: int, length: int) -> Int[Tensor, "states position"]:
+    """Every x ∈ Ω^N in the order of the codes."""
+    codes = torch.arange(state_count(symbols, length))
+    return codes[:, None] // places(symbols, length) % symbols
+
+
+def places(symbols: int, length: int) -> Int[Tensor, " position"]:
+    """What a symbol at each position adds to the code of its state."""
+    return torch.tensor([symbols ** (length - 1 - i) for i in range(length)])
+
+
+class FiniteLaw(ABC):
+    """A law over Ω^N. A subclass is a frozen dataclass that says `length`, `symbols` and `log_weights`."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int: ...
+
+    @property
+    def symbols(self) -> int:
+        return 2
+
+    @abstractmethod
+    def log_weight(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        """log p(x) up to a constant (−∞ where p(x) = 0)."""
+
+    @property
+    def vocab(self) -> Vocab:
+        return Vocab(tuple(str(symbol) for symbol in range(self.symbols)))
+
+    @cached_property
+    def states(self) -> Int[Tensor, "states position"]:
+        """Every x, in the order of the codes."""
+        return all_states(self.symbols, self.length)
+
+    @cached_property
+    def log_probs(self) -> Float[Tensor, " states"]:
+        """log p of every state."""
+        return self.log_weight(self.states).double().log_softmax(0)
+
+    @cached_property
+    def probs(self) -> Float[Tensor, " states"]:
+        """p of every state."""
+        return self.log_probs.exp()
+
+    def codes(self, x: Int[Tensor, "*batch position"]) -> Int[Tensor, " *batch"]:
+        """The code of every row; a row that is not in Ω^N is refused."""
+        self.check(x)
+        return (x * places(self.symbols, self.length).to(x.device)).sum(-1)
+
+    def check(self, x: Int[Tensor, "*batch position"]) -> None:
+        """An `ArgumentError` unless every row of `x` is a state."""
+        if not isinstance(x, Tensor) or x.is_floating_point() or x.ndim < 1 or x.shape[-1] != self.length:
+            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise ArgumentError(f"x of shape {shape}: must be whole numbers, {self.length} to a state")
+        if bool(((x < 0) | (x >= self.symbols)).any()):
+            wrong = int(x[(x < 0) | (x >= self.symbols)][0])
+            raise ArgumentError(f"x holds {wrong}: a state has symbols from 0 to {self.symbols - 1}")
+
+    def sample(self, n: int, generator: torch.Generator) -> Batch:
+        """`n` independent states, by inversion of the table."""
+        u = torch.rand(whole("n", n, least=0), generator=generator, dtype=torch.float64)
+        codes = torch.searchsorted(self.probs.cumsum(0), u).clamp(max=len(self.probs) - 1)
+        x = self.states[codes]
+        return Batch(x=x, mask=torch.ones_like(x, dtype=torch.bool), vocab=self.vocab)
+
+    def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        """log p of every row."""
+        return self.log_probs[self.codes(batch.x if isinstance(batch, Batch) else batch)]
+
+    def block_conditional(
+        self, x: Int[Tensor, "batch position"], block: Sequence[int], masks: MaskLaw | None = None
+    ) -> Float[Tensor, "batch completion"]:
+        """p(x_K = · | x_−K) for one block K, completions in the order of their codes.
+
+        With an adaptive mask law, p(· | x_−K, K) ∝ p(x) p(K | x): what a position shows when K was chosen for it.
+        """
+        block = [whole("block", place, least=0, most=self.length - 1) for place in block]
+        if len(set(block)) < len(block) or not block:
+            raise ArgumentError(f"block={block!r}: must name at least one position, each once")
+        inside = places(self.symbols, self.length)[block]
+        visible = self.codes(x) - (x[:, block] * inside).sum(-1)
+        filled = visible[:, None] + all_states(self.symbols, len(block)) @ inside
+        logits = self.log_probs[filled]
+        if masks is not None:
+            hidden = torch.zeros(self.length, dtype=torch.bool)
+            hidden[block] = True
+            logits = logits + masks.log_prob(self.states[filled.flatten()], hidden).view(filled.shape)
+        if bool((logits.amax(1) == -math.inf).any()):
+            raise ArgumentError("x: a row has probability 0 whatever stands at the hidden positions")
+        return logits.softmax(1)
+
+    def conditional(
+        self, x: Int[Tensor, "batch position"], mask: Bool[Tensor, "batch position"]
+    ) -> Float[Tensor, "batch position vocab"]:
+        """p(x_i | x_−K) for every position of a row, K its hidden positions; a point mass where it is visible."""
+        self.check(x)
+        if mask.shape != x.shape or mask.dtype != torch.bool:
+            raise ArgumentError(f"mask of shape {tuple(mask.shape)}, {mask.dtype}: must be true or false for each of x")
+        out = torch.nn.functional.one_hot(x, self.symbols).double()
+        for pattern in mask.unique(dim=0):
+            block = pattern.nonzero()[:, 0]
+            if not len(block):
+                continue
+            rows = (mask == pattern).all(1).nonzero()[:, 0]
+            joint = self.block_conditional(x[rows], block.tolist())
+            filled = torch.nn.functional.one_hot(all_states(self.symbols, len(block)), self.symbols).double()
+            out[rows[:, None], block] = torch.einsum("rc,cis->ris", joint, filled)
+        return out
+
+    def next_token_probs(self, prefix: Int[Tensor, "batch position"]) -> Float[Tensor, "batch vocab"]:
+        """p(x_{i+1} | x_1 … x_i)."""
+        width = prefix.shape[1]
+        if width >= self.length:
+            raise ArgumentError(f"prefix of {width} symbols: must have at most {self.length - 1}")
+        ahead = self.probs.view(self.symbols**width, self.symbols, -1).sum(2)
+        rows = ahead[(prefix * places(self.symbols, width)).sum(1)]
+        return rows / rows.sum(1, keepdim=True)
+
+    @property
+    def expectation(self) -> Expectation:
+        """The law as an exact expectation, for `fit`."""
+        return Expectation(Batch(x=self.states, mask=torch.ones_like(self.states, dtype=torch.bool)), self.probs)
+
+
+@dataclass(frozen=True)
+class Table(FiniteLaw):
+    """Any law over Ω^N: nested sequences of depth N, `table[x_1][x_2]…[x_N]` = p(x)."""
+
+    table: Any
+
+    def __post_init__(self) -> None:
+        try:
+            values = torch.as_tensor(self.table, dtype=torch.float64)
+        except (TypeError, ValueError) as error:
+            raise ArgumentError("table: must be nested sequences of numbers, equally long at every depth") from error
+        if values.ndim < 1 or len(set(values.shape)) > 1 or values.shape[0] < 2:
+            raise ArgumentError(f"table of shape {tuple(values.shape)}: must have the same size ≥ 2 in every direction")
+        state_count(values.shape[0], values.ndim)
+        total = float(values.sum())
+        if not bool((values >= 0).all()) or not abs(total - 1) <= 1e-9:
+            raise ArgumentError(f"table with sum {total:.9g}: probabilities must be non-negative and sum to 1")
+        object.__setattr__(self, "table", _frozen(values.tolist()))
+
+    @cached_property
+    def _values(self) -> Float[Tensor, " states"]:
+        return torch.tensor(self.table, dtype=torch.float64)
+
+    @property
+    def length(self) -> int:
+        return self._values.ndim
+
+    @property
+    def symbols(self) -> int:
+        return self._values.shape[0]
+
+    def log_weight(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        return self._values.flatten()[self.codes(x)].log()
+
+
+@dataclass(frozen=True)
+class Mixture(FiniteLaw):
+    """Σ_j weights_j p_j, of laws over one Ω^N."""
+
+    laws: tuple[FiniteLaw, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.laws or len({(law.length, law.symbols) for law in self.laws}) > 1:
+            raise ArgumentError(f"laws={self.laws!r}: must be at least one, all over the same Ω^N")
+        for weight in self.weights:
+            number("weight", weight, least=0.0)
+        if len(self.weights) != len(self.laws) or not abs(sum(self.weights) - 1) <= 1e-9:
+            raise ArgumentError(f"weights={self.weights!r}: must be one for each law and sum to 1")
+        object.__setattr__(self, "laws", tuple(self.laws))
+        object.__setattr__(self, "weights", tuple(self.weights))
+
+    @property
+    def length(self) -> int:
+        return self.laws[0].length
+
+    @property
+    def symbols(self) -> int:
+        return self.laws[0].symbols
+
+    def log_weight(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        codes, weights = self.codes(x), torch.tensor(self.weights, dtype=torch.float64)
+        return (weights[:, None] * torch.stack([law.probs[codes] for law in self.laws])).sum(0).log()
+
+
+def _frozen(values: Any) -> Any:
+    return tuple(map(_frozen, values)) if isinstance(values, list) else values
