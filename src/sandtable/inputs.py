@@ -1,4 +1,4 @@
-"""What a Transformer reads: tokens in their places, or — where order does not matter — counts of token types."""
+"""What a model reads: tokens in their places, counts of token types where order does not matter, pairs of texts."""
 
 from __future__ import annotations
 
@@ -50,3 +50,26 @@ class Documents(NamedTuple):
 
 
 Inputs = Tensor | Tokens | Selected | Bag | Documents
+
+PAD, EOS, MASK, LENGTH = range(4)
+"""The first ids of every vocabulary for translation: padding (also the start of a text), its end, [MASK], [LENGTH]."""
+RESERVED = 4
+"""Ids from here on are words."""
+
+
+class Pair(NamedTuple):
+    """A source and what stands at the positions of its target; masks are false at padding."""
+
+    source: Int[Tensor, "batch source"]
+    seen: Bool[Tensor, "batch source"] | None
+    target: Int[Tensor, "batch position"]
+    real: Bool[Tensor, "batch position"] | None = None
+
+
+class Encoded(NamedTuple):
+    """A `Pair` whose source was read before: `memory` is what the encoder made of it."""
+
+    memory: Float[Tensor, "batch source width"]
+    seen: Bool[Tensor, "batch source"] | None
+    target: Int[Tensor, "batch position"]
+    real: Bool[Tensor, "batch position"] | None = None

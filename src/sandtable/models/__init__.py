@@ -1,11 +1,13 @@
 """Small networks built from nameable, freezable parts."""
 
-from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
+from sandtable.inputs import Bag, Documents, Encoded, Inputs, Pair, Selected, Tokens
 from sandtable.models.attention import AlibiAttention, Attention, RotaryAttention, SoftmaxAttention, UniformAttention
 from sandtable.models.blocks import MLP, Block, DeepMLP, GatedMLP, LayerNorm, RMSNorm, UnitNorm
 from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal
 from sandtable.models.positions import LearnedPositions, LinearPositions, Rotary, SinusoidalPositions
+from sandtable.models.relative import MultiHead, RelativeBias
+from sandtable.models.seq2seq import Seq2Seq
 from sandtable.models.stack import Stack
 from sandtable.models.transformer import Transformer, match_names
 
@@ -19,6 +21,7 @@ __all__ = [
     "Constant",
     "DeepMLP",
     "Documents",
+    "Encoded",
     "FanIn",
     "GatedMLP",
     "Identity",
@@ -27,11 +30,15 @@ __all__ = [
     "LayerNorm",
     "LearnedPositions",
     "LinearPositions",
+    "MultiHead",
     "Normal",
+    "Pair",
     "RMSNorm",
+    "RelativeBias",
     "Rotary",
     "RotaryAttention",
     "Selected",
+    "Seq2Seq",
     "SinusoidalPositions",
     "SoftmaxAttention",
     "Stack",

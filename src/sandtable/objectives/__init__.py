@@ -6,6 +6,7 @@ from sandtable.objectives.copying import Copying
 from sandtable.objectives.masked_lm import MaskedLM
 from sandtable.objectives.next_token import NextToken
 from sandtable.objectives.penalty import l2_penalty
+from sandtable.objectives.refinement import Refinement, TeacherForcing
 
 __all__ = [
     "Apply",
@@ -17,5 +18,7 @@ __all__ = [
     "Objective",
     "OneForward",
     "Params",
+    "Refinement",
+    "TeacherForcing",
     "l2_penalty",
 ]

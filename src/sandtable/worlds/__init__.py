@@ -18,6 +18,7 @@ from sandtable.worlds.ising import CliqueIsing, Ising
 from sandtable.worlds.masks import AdaptiveBlocks, BertMasking, Blocks, MaskLaw, UniformSize, UniformSubset
 from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
 from sandtable.worlds.topics import TopicModel
+from sandtable.worlds.translation import DialectTask, DropTask, FertilityTask
 
 __all__ = [
     "AdaptiveBlocks",
@@ -25,9 +26,12 @@ __all__ = [
     "BertMasking",
     "Blocks",
     "CliqueIsing",
+    "DialectTask",
+    "DropTask",
     "DyckPrefixes",
     "DyckWords",
     "Expectation",
+    "FertilityTask",
     "FiniteLaw",
     "FixedLengthDyck",
     "HasConditional",
