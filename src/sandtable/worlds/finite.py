@@ -48,6 +48,35 @@ def places(symbols: int, length: int) -> Int[Tensor, " position"]:
     return torch.tensor([symbols ** (length - 1 - i) for i in range(length)])
 
 
+def over_hidden(
+    values: Float[Tensor, "states ..."], hidden: Bool[Tensor, " position"], symbols: int
+) -> Float[Tensor, "visible ..."]:
+    """Sums over what stands at the hidden positions: one row for every x_−K, in the order of its code."""
+    length, rest = len(hidden), values.shape[1:]
+    axes = hidden.nonzero()[:, 0].tolist()
+    table = values.reshape(*(symbols,) * length, *rest)
+    return (table.sum(axes) if axes else table).reshape(-1, *rest)
+
+
+def conditional_log_probs(
+    log_weights: Float[Tensor, " states"],
+    hidden: Bool[Tensor, " position"],
+    symbols: int,
+    chosen: Float[Tensor, " states"] | None = None,
+) -> Float[Tensor, " states"]:
+    """log p(x_K | x_−K) of every state x; with `chosen` = log p(K | x), log p(x_K | x_−K, K).
+
+    Differentiable in the weights; 0 for an empty block.
+    """
+    axes = hidden.nonzero()[:, 0].tolist()
+    if not axes:
+        return torch.zeros_like(log_weights)
+    if chosen is not None:  # finite, so that a block that is never chosen has a conditional and a gradient all the same
+        log_weights = log_weights + chosen.clamp(min=-1e30)
+    table = log_weights.reshape((symbols,) * len(hidden))
+    return (table - torch.logsumexp(table, axes, keepdim=True)).reshape(-1)
+
+
 class FiniteLaw(ABC):
     """A law over Ω^N. A subclass is a frozen dataclass that says `length`, `symbols` and `log_weights`."""
 

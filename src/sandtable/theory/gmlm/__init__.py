@@ -1,0 +1,15 @@
+"""Masked language models that generate: what masks learn, how their chains mix, and what parallel decoding costs.
+
+After Li, Kirchmeyer, Mehta, Qin, Dadachev, Papineni, Kumar & Risteski (2024), corrected where the text errs.
+
+- `fisher`: the information in a mask law, and the variance of what it estimates;
+- `chains`: block dynamics as matrices — Dirichlet forms, Poincaré constants, stationary laws, total correlation;
+- `tensorisation`: the constant that turns an error of conditionals into one of the joint law;
+- `finite_sample`: the bound on what n sequences and m masks teach;
+- `clique`: modes, hitting times and stuck chains of the clique model;
+- `kernels`: the Transformer that realises any positive product kernel.
+"""
+
+from sandtable.theory.gmlm import chains, clique, finite_sample, fisher, kernels, tensorisation
+
+__all__ = ["chains", "clique", "finite_sample", "fisher", "kernels", "tensorisation"]

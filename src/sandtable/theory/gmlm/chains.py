@@ -1,0 +1,188 @@
+"""Chains that draw blocks anew, as matrices: stationary laws, Dirichlet forms, Poincaré constants, χ², correlation.
+
+Block dynamics draw K ~ p(· | x), then x_K from p(· | x_−K, K): Pf(x) = Σ_K p(K | x) E[f | x_−K, K]. They are
+reversible, and every block is a projection, so the spectrum lies in [0, 1]. Drawing from p(· | x_−K) although K was
+chosen by looking at x (`naive`) is another chain with another stationary law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.sparse.linalg import LinearOperator, eigsh
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError
+from sandtable.worlds.finite import FiniteLaw, over_hidden
+from sandtable.worlds.masks import MaskLaw
+
+DENSE = 512
+"""Up to so many states all eigenvalues are computed; beyond, Lanczos finds the second."""
+
+
+def apply(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, "states ..."], *, naive: bool = False) -> Tensor:
+    """Pf for block dynamics, without writing P down: one pass over the table for every block."""
+    _fit(law, masks)
+    chosen, out = masks.probs(law.states), torch.zeros_like(f)
+    for hidden, pick in zip(masks.family, chosen.T, strict=True):
+        weight = law.probs if naive else law.probs * pick
+        out += _times(pick, _given(f, weight, hidden, law.symbols))
+    return out
+
+
+def transition(law: FiniteLaw, masks: MaskLaw, *, naive: bool = False) -> Float[Tensor, "states states"]:
+    """P(x, y) of block dynamics."""
+    return apply(law, masks, torch.eye(len(law.probs), dtype=torch.float64), naive=naive)
+
+
+def parallel_transition(law: FiniteLaw) -> Float[Tensor, "states states"]:
+    """P(x, y) = Π_i p(y_i | x_−i): every position at once, each given all the others as they were."""
+    p = torch.ones(len(law.probs), 1, dtype=torch.float64)
+    for site in site_conditionals(law).unbind(1):
+        p = (p[:, :, None] * site[:, None, :]).flatten(1)
+    return p
+
+
+def site_conditionals(law: FiniteLaw) -> Float[Tensor, "states position symbol"]:
+    """p(x_i = · | x_−i) of every state and position."""
+    table, out = law.probs.reshape((law.symbols,) * law.length), []
+    for i in range(law.length):
+        given = table / table.sum(i, keepdim=True).clamp(min=1e-300)
+        row = given.movedim(i, -1).unsqueeze(i).expand(*table.shape, law.symbols)
+        out.append(row.reshape(-1, law.symbols))
+    return torch.stack(out, 1)
+
+
+def stationary(p: Float[Tensor, "states states"]) -> Float[Tensor, " states"]:
+    """The law π with πP = π; refused where there is more than one."""
+    n = len(p)
+    system = torch.cat([(p - torch.eye(n, dtype=p.dtype)).T, torch.ones(1, n, dtype=p.dtype)])
+    if int(torch.linalg.matrix_rank(system[:n], atol=1e-11)) < n - 1:
+        raise ArgumentError("p: the chain is reducible, so that its stationary law is not unique")
+    right = torch.zeros(n + 1, 1, dtype=p.dtype)
+    right[-1] = 1
+    return torch.linalg.lstsq(system, right, driver="gelsd").solution[:, 0].clamp(min=0)
+
+
+def dirichlet(
+    p: Float[Tensor, "states states"], mu: Float[Tensor, " states"], f: Float[Tensor, " states"], g: Tensor
+) -> float:
+    """E(f, g) = ½ Σ μ(x) P(x, y) (f(x) − f(y)) (g(x) − g(y))."""
+    flow = mu[:, None] * p
+    return float((flow * (f[:, None] - f) * (g[:, None] - g)).sum() / 2)
+
+
+def block_dirichlet(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, " states"], g: Tensor) -> float:
+    """E(f, g) = E_{x, K} Cov(f, g | x_−K, K), the form that block dynamics have."""
+    total = 0.0
+    for hidden, pick in zip(masks.family, masks.probs(law.states).T, strict=True):
+        weight = law.probs * pick
+        centred = f - _given(f, weight, hidden, law.symbols)
+        total += float((weight * centred * (g - _given(g, weight, hidden, law.symbols))).sum())
+    return total
+
+
+def second_eigenvalue(law: FiniteLaw, masks: MaskLaw) -> float:
+    """λ₂ of block dynamics on the support of the law."""
+    root = law.probs.sqrt()
+    support = root > 0
+    scale = torch.where(support, root, 1.0)
+
+    def symmetric(v: Tensor) -> Tensor:
+        """D^{1/2} P D^{−1/2} v less its part along √p, whose eigenvalue is 1."""
+        out = root * apply(law, masks, torch.where(support, v / scale, 0.0))
+        return out - root * (root @ v)
+
+    count = int(support.sum())
+    if count == 1:
+        return 0.0
+    if len(root) <= DENSE:
+        matrix = transition(law, masks)[support][:, support]
+        kept = root[support]
+        matrix = kept[:, None] * matrix / kept - torch.outer(kept, kept)
+        return float(torch.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])
+    n = len(root)
+    operator = LinearOperator((n, n), matvec=lambda v: symmetric(torch.from_numpy(v.ravel())).numpy(), dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(n)
+    return float(eigsh(operator, k=1, which="LA", v0=start, tol=1e-10, return_eigenvectors=False)[0])
+
+
+def poincare(law: FiniteLaw, masks: MaskLaw) -> float:
+    """The smallest C with Var f ≤ C · E(f, f): 1/(1 − λ₂), ∞ where the chain never mixes."""
+    gap = 1 - second_eigenvalue(law, masks)
+    return 1 / gap if gap > 1e-12 else math.inf
+
+
+def chi_square(p: Float[Tensor, " states"], mu: Float[Tensor, " states"]) -> float:
+    """χ²(p, μ) = Σ (p − μ)²/μ."""
+    return float(((p - mu).square() / mu).sum())
+
+
+def kl(p: Float[Tensor, "*rows states"], q: Float[Tensor, "*rows states"]) -> Float[Tensor, "*rows"]:
+    """Σ p log(p/q), with 0 log 0 = 0."""
+    return (torch.special.xlogy(p, p) - torch.special.xlogy(p, q)).sum(-1)
+
+
+def tv(p: Float[Tensor, " states"], q: Float[Tensor, " states"]) -> float:
+    """½ Σ |p − q|."""
+    return float((p - q).abs().sum() / 2)
+
+
+def total_correlation(law: FiniteLaw, block: Sequence[int]) -> float:
+    """E_{x_−K} KL(p(x_K | x_−K) ‖ Π_{i ∈ K} p(x_i | x_−K)): what no product of positions can express.
+
+    The least error of a step that draws the positions of K independently given the rest.
+    """
+    hidden = torch.zeros(law.length, dtype=torch.bool)
+    hidden[list(block)] = True
+    seen = _entropy(over_hidden(law.probs, hidden, law.symbols))
+    single = 0.0
+    for place in block:
+        others = hidden.clone()
+        others[place] = False
+        single += _entropy(over_hidden(law.probs, others, law.symbols)) - seen
+    return single - (_entropy(law.probs) - seen)
+
+
+def expected_total_correlation(law: FiniteLaw, masks: MaskLaw) -> float:
+    """E_K of `total_correlation`, for masks that do not look at x."""
+    if masks.adaptive:
+        raise ArgumentError("masks: total correlation is averaged over masks that do not depend on x")
+    weights = masks.probs(law.states[:1])[0].tolist()
+    blocks = [hidden.nonzero()[:, 0].tolist() for hidden in masks.family]
+    return sum(p * total_correlation(law, block) for p, block in zip(weights, blocks, strict=True) if p > 0)
+
+
+def conditional_entropy(law: FiniteLaw, masks: MaskLaw) -> float:
+    """E_K H(x_K | x_−K): the least loss of masked prediction."""
+    weights = masks.probs(law.states[:1])[0].tolist()
+    seen = [_entropy(over_hidden(law.probs, hidden, law.symbols)) for hidden in masks.family]
+    return _entropy(law.probs) - sum(p * entropy for p, entropy in zip(weights, seen, strict=True))
+
+
+def _entropy(p: Tensor) -> float:
+    return -float(torch.special.xlogy(p, p).sum())
+
+
+def _times(weight: Tensor, f: Tensor) -> Tensor:
+    return weight.reshape(-1, *(1,) * (f.ndim - 1)) * f
+
+
+def _given(f: Tensor, weight: Tensor, hidden: Tensor, symbols: int) -> Tensor:
+    """E[f | x_−K] under the weights, at every state; 0 where they vanish."""
+    axes, shape = hidden.nonzero()[:, 0].tolist(), (symbols,) * len(hidden)
+    if not axes:
+        return f
+    mass = weight.reshape(shape).sum(axes, keepdim=True).clamp(min=1e-300)
+    total = _times(weight, f).reshape(*shape, *f.shape[1:]).sum(axes, keepdim=True)
+    mean = total / mass.reshape(*mass.shape, *(1,) * (f.ndim - 1))
+    return mean.expand(*shape, *f.shape[1:]).reshape(f.shape)
+
+
+def _fit(law: FiniteLaw, masks: MaskLaw) -> None:
+    if masks.length != law.length:
+        raise ArgumentError(f"masks over {masks.length} positions: the law has {law.length}")

@@ -1,0 +1,78 @@
+"""What n sequences with m masks each guarantee: the bound on total variation, and its parts."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from sandtable.arguments import number, whole
+
+
+class Bound(NamedTuple):
+    """TV(p_θ̂, p) < √(½ C_AT (loss + deviation · ln(1/β) + ε)) + sampling, with probability 1 − δ."""
+
+    total: float
+    deviation: float
+    sampling: float
+
+
+def bound(
+    loss: float,
+    *,
+    length: int,
+    symbols: int,
+    cells: float,
+    masks: int,
+    samples: int,
+    delta: float,
+    margin: float,
+    resolution: float,
+    tensorisation: float,
+) -> Bound:
+    """The finite-sample bound for an empirical loss.
+
+    B = √(2^{3N} |Ω|^N C_ε/(mδ)) + √(ln(8 C_ε/δ)/(2n)),  C = √(|Ω|^{3N}/(8δn)): `cells` = C_ε cells on which all
+    conditional log-probabilities vary by at most ε/2 (`resolution` = ε), `margin` = β the least conditional one.
+    The loss is a cross-entropy in the statement; with the conditional KL (the excess over entropy) it says more.
+    """
+    n, size = whole("length", length), whole("symbols", symbols, least=2)
+    m, count = whole("masks", masks), whole("samples", samples)
+    number("loss", loss, least=0.0)
+    number("cells", cells, least=1.0)
+    number("delta", delta, above=0.0, most=1.0)
+    number("margin", margin, above=0.0, most=1.0)
+    number("resolution", resolution, above=0.0)
+    number("tensorisation", tensorisation, least=1.0)
+    deviation = math.sqrt(2.0 ** (3 * n) * size**n * cells / (m * delta))
+    deviation += math.sqrt(math.log(8 * cells / delta) / (2 * count))
+    sampling = math.sqrt(size ** (3 * n) / (8 * delta * count))
+    inside = loss + deviation * math.log(1 / margin) + resolution
+    return Bound(math.sqrt(tensorisation / 2 * inside) + sampling, deviation, sampling)
+
+
+def empirical_bound(*, length: int, symbols: int, samples: int, delta: float) -> float:
+    """TV(p̃, p) < √(|Ω|^{3N}/(16δn)) with probability 1 − δ, p̃ the empirical law."""
+    size = whole("symbols", symbols, least=2) ** (3 * whole("length", length))
+    return math.sqrt(size / (16 * number("delta", delta, above=0.0, most=1.0) * whole("samples", samples)))
+
+
+def pointwise_bound(*, length: int, symbols: int, masks: int, samples: int, delta: float, margin: float) -> float:
+    """|L̂ − L̃| for one θ: (√(2^{3N−1} |Ω|^N/(mδ)) + √(ln(4/δ)/(2n))) ln(1/β), with probability 1 − δ."""
+    n, size = whole("length", length), whole("symbols", symbols, least=2)
+    number("delta", delta, above=0.0, most=1.0)
+    number("margin", margin, above=0.0, most=1.0)
+    by_masks = math.sqrt(2.0 ** (3 * n - 1) * size**n / (whole("masks", masks) * delta))
+    return (by_masks + math.sqrt(math.log(4 / delta) / (2 * whole("samples", samples)))) * math.log(1 / margin)
+
+
+def ising_cells(parameters: int, radius: float, resolution: float) -> float:
+    """C_ε ≤ ⌈8dR/ε⌉^d for parameters in [−R, R]^d."""
+    d = whole("parameters", parameters)
+    return (
+        float(math.ceil(8 * d * number("radius", radius, above=0.0) / number("resolution", resolution, above=0.0))) ** d
+    )
+
+
+def ising_margin(length: int, parameters: int, radius: float) -> float:
+    """β ≥ 2^{−N} e^{−2Rd} for an Ising model with parameters in [−R, R]^d."""
+    return 2.0 ** -whole("length", length) * math.exp(-2 * number("radius", radius, above=0.0) * whole("d", parameters))
