@@ -1,4 +1,4 @@
-"""Which of the words just written a refiner takes back before it goes on (Li et al. 2024; Ghazvininejad et al. 2019)."""
+"""Which words a refiner takes back before it goes on (Ghazvininejad et al. 2019; Li et al. 2024)."""
 
 from __future__ import annotations
 
