@@ -3,17 +3,29 @@
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.ancestral import ancestral, greedy
 from sandtable.decoding.backtrack import backtrack
+from sandtable.decoding.beam import autoregress, beam_search
 from sandtable.decoding.best_of import best_of_n, block_best_of_n
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.error_prefixes import ErrorPrefixes, collect_error_prefixes
 from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import Cost, Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+from sandtable.decoding.refine import mask_predict, refine, without_stutter
+from sandtable.decoding.rejecters import (
+    Bottom,
+    Learnt,
+    LinearSchedule,
+    Rejecter,
+    Round,
+    Stutter,
+    learn_rejecter,
+)
 from sandtable.decoding.rejection import block_rejection, rejection
 from sandtable.decoding.smc import smc
 from sandtable.decoding.tokenwise import action_level, exhaustive_tokenwise, tokenwise_rejection
 from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
+from sandtable.decoding.translated import Translated
 from sandtable.decoding.truncation import Truncation
 from sandtable.decoding.verifiers import (
     Accepts,
@@ -35,6 +47,7 @@ from sandtable.decoding.vgb import vgb
 
 __all__ = [
     "Accepts",
+    "Bottom",
     "Cost",
     "Draws",
     "EnumeratedValue",
@@ -45,16 +58,22 @@ __all__ = [
     "Generation",
     "Hidden",
     "LanguageModel",
+    "Learnt",
+    "LinearSchedule",
     "MonteCarloValue",
     "Noisy",
     "Predicate",
     "ProbeVerifier",
     "Random",
+    "Rejecter",
     "Reward",
+    "Round",
     "ScaledNoise",
     "Session",
+    "Stutter",
     "Trace",
     "TransformerModel",
+    "Translated",
     "Truncation",
     "ValueTable",
     "Verifier",
@@ -62,7 +81,9 @@ __all__ = [
     "action_level",
     "ancestral",
     "as_language_model",
+    "autoregress",
     "backtrack",
+    "beam_search",
     "best_of_n",
     "block_best_of_n",
     "block_rejection",
@@ -70,8 +91,12 @@ __all__ = [
     "exhaustive_tokenwise",
     "greedy",
     "hidden_states",
+    "learn_rejecter",
+    "mask_predict",
+    "refine",
     "rejection",
     "smc",
     "tokenwise_rejection",
     "vgb",
+    "without_stutter",
 ]
