@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sandtable.claims.dyck.nets import BATCH, CHUNK, MOST, SEEDS, World, accurate
+from sandtable.claims.dyck.nets import BATCH, MOST, SEEDS, World, accurate, train
 from sandtable.claims.dyck.setting import wen
 from sandtable.lab import Control, Evidence, Lab, Table, claim, passing
 from sandtable.lab.figures import heatmaps
@@ -52,14 +52,14 @@ def recipe(layers: int, heads: int, width: int, initial: float, steps: int, lr: 
         head_bias=True,
         initial={"*.W_*": Normal(initial)},
     )
-    return Recipe(model, LAW, Copying(), steps, batch_size=BATCH, optimizer=Adam(lr), schedule=Cosine(0), chunk=CHUNK)
+    return Recipe(model, LAW, Copying(), steps, batch_size=BATCH, optimizer=Adam(lr), schedule=Cosine(0))
 
 
 def copied(
     lab: Lab, layers: int, heads: int, width: int, initial: float, steps: int, lr: float
 ) -> dict[str, np.ndarray]:
     """Accuracy; per (layer, head), attention over frequency of every class, and the cost of uniform attention."""
-    models = lab.fit(recipe(layers, heads, width, initial, steps, lr)).models
+    models = train(lab, recipe(layers, heads, width, initial, steps, lr))
     batch = LAW.sample(TEST_ROWS, torch.Generator().manual_seed(0))
     accuracy = probe.copying_accuracy(models, batch, LAW)
     deviation, cost = [], []

@@ -8,7 +8,7 @@ no floor: with PyTorch's 1e-5 they fade the sum over a long prefix, which shows 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,8 @@ SEEDS = {"desk": 16, "paper": 40}
 POSITIONS = {"no positions": None, "linear positions": "linear"}
 EPS = 1e-12
 BATCH = 100
-CHUNK = 8
+CHUNK = {"desk": 8, "paper": 40}
+"""Nets trained in one stack: a CPU thread gains nothing beyond eight, a GPU takes all at once."""
 LONG_ROWS = 40
 """Prefixes of 400 to 500 brackets on which length generalisation is asked."""
 TEST_ROWS = 500
@@ -119,23 +120,19 @@ Net = Minimal | Deep
 
 
 def _recipe(model: Transformer, world: World, objective: NextBracket, lr: float, steps: int) -> Recipe:
-    return Recipe(
-        model,
-        world.law,
-        objective,
-        steps,
-        batch_size=BATCH,
-        optimizer=Adam(lr),
-        schedule=Cosine(0),
-        chunk=CHUNK,
-    )
+    return Recipe(model, world.law, objective, steps, batch_size=BATCH, optimizer=Adam(lr), schedule=Cosine(0))
+
+
+def train(lab: Lab, recipe: Recipe) -> Stack:
+    """The recipe's models on the lab's seeds, in stacks of the size that suits the scale."""
+    return lab.fit(replace(recipe, chunk=CHUNK.get(lab.scale, 8))).models
 
 
 # -- measurements, one row per seed ----------------------------------------------------------------------------------
 
 
 def _models(lab: Lab, net: Net) -> tuple[Stack, str]:
-    return lab.fit(net.recipe()).models, "symbols" if isinstance(net, Minimal) else "tokens"
+    return train(lab, net.recipe()), "symbols" if isinstance(net, Minimal) else "tokens"
 
 
 def _rows(world: DyckWords | DyckPrefixes, count: int, purpose: str) -> Batch:
