@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -53,6 +54,18 @@ Inputs = Tensor | Tokens | Selected | Bag | Documents
 
 PAD, EOS, MASK, LENGTH = range(4)
 """The first ids of every vocabulary for translation: padding (also the start of a text), its end, [MASK], [LENGTH]."""
+NEVER_WRITTEN = (PAD, MASK, LENGTH)
+"""What no target contains."""
+
+
+def allowed(logits: Float[Tensor, "... vocab"]) -> Float[Tensor, "... vocab"]:
+    """Logits of −∞ for what no target contains."""
+    hidden = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    for token in NEVER_WRITTEN:
+        hidden[token] = -torch.inf
+    return logits + hidden
+
+
 RESERVED = 4
 """Ids from here on are words."""
 

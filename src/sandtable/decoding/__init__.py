@@ -25,7 +25,7 @@ from sandtable.decoding.smc import smc
 from sandtable.decoding.tokenwise import action_level, exhaustive_tokenwise, tokenwise_rejection
 from sandtable.decoding.trace import Event, Trace
 from sandtable.decoding.transformer_model import TransformerModel
-from sandtable.decoding.translated import Translated
+from sandtable.decoding.translated import Translated, translate
 from sandtable.decoding.truncation import Truncation
 from sandtable.decoding.verifiers import (
     Accepts,
@@ -97,6 +97,7 @@ __all__ = [
     "rejection",
     "smc",
     "tokenwise_rejection",
+    "translate",
     "vgb",
     "without_stutter",
 ]

@@ -7,10 +7,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.decoding.draws import Draws
 from sandtable.decoding.translated import Translated, checked, ended, log_probs
-from sandtable.inputs import EOS, PAD
+from sandtable.decoding.truncation import Truncation
+from sandtable.inputs import EOS, PAD, allowed
 from sandtable.models import Seq2Seq
-from sandtable.models.seq2seq import take_rows
 
 HOW = ("greedy", "sample")
 
@@ -21,45 +22,59 @@ def autoregress(
     source: Int[Tensor, "row source"],
     *,
     how: str = "greedy",
-    generator: torch.Generator | None = None,
+    generator: torch.Generator | int | None = None,
     seen: Bool[Tensor, "row source"] | None = None,
     longest: int | None = None,
+    shortest: int = 1,
     temperature: float = 1.0,
+    top_p: float = 1.0,
+    top_k: int | None = None,
 ) -> Translated:
     """The likeliest next token each time, or one drawn from softmax(logits / `temperature`), until ⟨eos⟩.
 
-    After `longest` tokens a row is ended as it stands. One encoder pass, and one decoder pass a token.
+    The law is cut to `top_k` tokens or to the nucleus `top_p`, as `score` is that of the law before the cut. There are
+    `shortest` tokens at least, ⟨eos⟩ included; after `longest` a row is ended as it stands. One encoder pass, and one
+    decoder pass a token.
     """
     seen = checked(model, source, seen, causal=True)
-    one_of("how", how, HOW)
-    number("temperature", temperature, above=0.0)
-    if how == "sample" and generator is None:
+    sampling = one_of("how", how, HOW) == "sample"
+    law = Truncation(temperature, top_p, top_k)
+    if sampling and not law.greedy and generator is None:
         raise ArgumentError("generator=None: sampling needs a generator")
     longest = _longest(model, longest)
-    rows = len(source)
+    whole("shortest", shortest, most=longest)
+    rows, device = len(source), source.device
     memory, _ = model.encode(source, seen)
-    cache = model.start(memory)
+    progress = model.start(memory, seen, longest)
+    draws = Draws.of(generator, rows, device) if sampling and generator is not None else None
     tokens = source.new_full((rows, longest), PAD)
     word = source.new_full((rows,), PAD)
-    live = torch.arange(rows, device=source.device)
-    score = torch.zeros(rows, dtype=memory.dtype, device=source.device)
-    passes = torch.zeros(rows, dtype=torch.long, device=source.device)
+    live = torch.arange(rows, device=device)
+    score = torch.zeros(rows, dtype=memory.dtype, device=device)
     for place in range(longest):
-        logits, cache = model.extend(word, cache, seen[live])
-        passes[live] += 1
-        logp = log_probs(logits / temperature if how == "sample" else logits)
-        if how == "sample":
-            word = torch.multinomial(logp.exp().cpu(), 1, generator=generator)[:, 0].to(source.device)
+        logits, progress = model.extend(word, progress)
+        logits = allowed(logits)
+        if place + 1 < shortest:
+            logits[:, EOS] = -torch.inf
+        logp = logits.log_softmax(-1)
+        word = logp.argmax(-1) if draws is None else law.draw(logits, draws.uniform())
+        chosen = logp.gather(1, word[:, None])[:, 0]
+        whole_batch = len(live) == rows
+        if whole_batch:  # without an index, which would wait for nothing but costs its time at every token
+            tokens[:, place], score = word, score + chosen
         else:
-            word = logp.argmax(-1)
-        tokens[live, place] = word
-        score[live] += logp.gather(1, word[:, None])[:, 0]
+            tokens[live, place] = word
+            score[live] += chosen
+        if place + 1 < shortest:
+            continue
         going = (word != EOS).nonzero()[:, 0]
         if not len(going):
             break
         if len(going) < len(live):
-            live, word, cache = live[going], word[going], take_rows(cache, going)
-    return Translated(tokens, ended(tokens), score, torch.ones_like(passes), passes)
+            live, word, progress = live[going], word[going], progress.take(going)
+            draws = None if draws is None else draws.take(going)
+    lengths = ended(tokens)
+    return Translated(tokens, lengths, score, torch.ones_like(lengths), lengths.clone())
 
 
 @torch.no_grad()
@@ -82,11 +97,10 @@ def beam_search(
     whole("beams", beams)
     number("alpha", alpha, least=0.0)
     longest = _longest(model, longest)
-    rows, size = len(source), model.size
-    device = source.device
+    rows, size, device = len(source), model.size, source.device
     memory, _ = model.encode(source, seen)
-    cache = take_rows(model.start(memory), torch.arange(rows, device=device).repeat_interleave(beams))
-    seen = seen.repeat_interleave(beams, 0)
+    fork = torch.arange(rows, device=device).repeat_interleave(beams)
+    progress = model.start(memory, seen, longest).take(fork)
     first = torch.arange(rows, device=device)[:, None] * beams
     tokens = source.new_full((rows * beams, longest), PAD)
     word = source.new_full((rows * beams,), PAD)
@@ -96,20 +110,21 @@ def beam_search(
     done = torch.zeros(rows, beams, dtype=torch.bool, device=device)
     passes = torch.zeros(rows, dtype=torch.long, device=device)
     for place in range(longest):
-        passes += ~done.all(1)
-        logits, cache = model.extend(word, cache, seen)
+        # A beam of score −∞ is none: there were fewer prefixes than beams.
+        going = (~done & ~score.isneginf()).any(1)
+        if not bool(going.any()):
+            break
+        passes += going
+        logits, progress = model.extend(word, progress)
         step = log_probs(logits).view(rows, beams, size)
         step = torch.where(done[..., None], -torch.inf, step)
         step[..., PAD] = torch.where(done, 0.0, step[..., PAD])
         score, flat = (score[..., None] + step).flatten(1).topk(beams, dim=1)
         origin = (first + flat // size).flatten()
         word = (flat % size).flatten()
-        tokens, cache = tokens[origin], take_rows(cache, origin)
+        tokens, progress = tokens[origin], progress.take(origin, same_source=True)
         done = done.flatten()[origin].view(rows, beams) | (word == EOS).view(rows, beams)
         tokens[:, place] = word
-        # A beam of score −∞ is none: fewer prefixes than beams so far.
-        if bool((done | score.isneginf()).all()):
-            break
     lengths = ended(tokens).view(rows, beams)
     ranked = score / ((5 + lengths.to(score.dtype)) / 6) ** alpha
     best = ranked.argmax(1)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, probability, whole
-from sandtable.inputs import EOS, RESERVED, Encoded
+from sandtable.inputs import EOS, RESERVED, Encoded, allowed
 from sandtable.models import Seq2Seq
 from sandtable.probes.classifier import Classifier, train_classifier
 from sandtable.worlds import Batch
@@ -30,11 +30,21 @@ class Round(NamedTuple):
     step: int
     steps: int
 
+    @property
+    def last(self) -> bool:
+        """Whether what was written is the answer, since no pass comes after this one."""
+        return self.step + 1 == self.steps
+
+    @property
+    def nothing(self) -> Bool[Tensor, "row position"]:
+        return torch.zeros_like(self.words)
+
 
 class Rejecter(Protocol):
     """`reject(round)` marks the words that are taken back.
 
-    `steady` says that the answer does not hang on the number of the pass: then X^(t+1) = X^(t) is a fixed point.
+    `steady` says that the answer does not hang on the number of the pass, but for whether it is the last: then
+    X^(t+1) = X^(t) is a fixed point.
     """
 
     steady: bool
@@ -44,12 +54,13 @@ class Rejecter(Protocol):
 
 @dataclass(frozen=True)
 class Stutter:
-    """A word equal to its left neighbour is taken back."""
+    """A word equal to its left neighbour is taken back; after the last pass only with `last`."""
 
+    last: bool = False
     steady = True
 
     def reject(self, round: Round) -> Bool[Tensor, "row position"]:
-        return stutters(round.tokens, round.words)
+        return stutters(round.tokens, round.words) if self.last or not round.last else round.nothing
 
 
 def stutters(tokens: Int[Tensor, "row position"], words: Bool[Tensor, "row position"]) -> Bool[Tensor, "row position"]:
@@ -76,10 +87,10 @@ class LinearSchedule:
     steady = False
 
     def reject(self, round: Round) -> Bool[Tensor, "row position"]:
-        left = round.steps - round.step - 1
-        n = round.words.sum(1)
-        count = (n * left) // round.steps
-        return _least(round, count.clamp(min=1) if left else torch.zeros_like(n))
+        if round.last:
+            return round.nothing
+        count = round.words.sum(1) * (round.steps - round.step - 1) // round.steps
+        return _least(round, count.clamp(min=1))
 
 
 @dataclass(frozen=True)
@@ -102,9 +113,9 @@ class Bottom:
             number("percent", self.percent, least=0.0, most=100.0)
 
     def reject(self, round: Round) -> Bool[Tensor, "row position"]:
+        if round.last:
+            return round.nothing
         n = round.words.sum(1)
-        if round.step + 1 == round.steps:
-            return torch.zeros_like(round.words)
         if self.k is not None:
             return _least(round, n.clamp(max=self.k))
         assert self.percent is not None
@@ -113,7 +124,10 @@ class Bottom:
 
 @dataclass(frozen=True)
 class Learnt:
-    """Words that a classifier of the decoder's last states holds for wrong with probability > `threshold`."""
+    """Words that a classifier of the decoder's last states holds for wrong with probability > `threshold`.
+
+    Nothing is taken back after the last pass.
+    """
 
     classifier: Classifier
     threshold: float = 0.5
@@ -123,6 +137,8 @@ class Learnt:
         probability("threshold", self.threshold)
 
     def reject(self, round: Round) -> Bool[Tensor, "row position"]:
+        if round.last:
+            return round.nothing
         right = self.classifier(round.states).softmax(-1)[..., 1]
         return (1 - right > self.threshold) & round.words
 
@@ -138,14 +154,20 @@ def learn_rejecter(
     if batch.given is None or batch.mask is None:
         raise ArgumentError("batch: needs sources (`given`) and a mask, as translation worlds sample")
     target, real = batch.x, batch.mask
-    shown = (torch.rand(target.shape, generator=generator) < probability("unmask", unmask)) | (target == EOS)
-    start = torch.where(shown, target, torch.randint(RESERVED, model.size, target.shape, generator=generator))
+    probability("unmask", unmask)
+    shown = (torch.rand(target.shape, generator=generator) < unmask).to(target.device) | (target == EOS)
+    noise = torch.randint(RESERVED, model.size, target.shape, generator=generator).to(target.device)
     memory, _ = model.encode(batch.given.x, batch.given.mask)
-    logits, found = model(Encoded(memory, batch.given.mask, start, real), want=("hook_normalized",))
+    inputs = Encoded(memory, batch.given.mask, torch.where(shown, target, noise), real)
+    logits, found = model(inputs, want=("hook_normalized",))
     words = real & (target != EOS)
-    right = (logits.argmax(-1) == target)[words]
+    right = (allowed(logits).argmax(-1) == target)[words]
+    if bool(right.all()) or not bool(right.any()):
+        raise ArgumentError(
+            f"batch: of {len(right)} words this model writes {int(right.sum())} right; needs right ones and wrong ones"
+        )
     fit = train_classifier(found["hook_normalized"][words], right.long(), generator)
-    return Learnt(fit.classifier, threshold)
+    return Learnt(fit.classifier.to(target.device), threshold)
 
 
 NO_REJECTERS: Sequence[Rejecter] = ()

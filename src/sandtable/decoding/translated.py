@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
-from sandtable.inputs import EOS, LENGTH, MASK, PAD
+from sandtable.arguments import ArgumentError, whole
+from sandtable.inputs import EOS, PAD, allowed
 from sandtable.models import Seq2Seq
-
-FORBIDDEN = (PAD, MASK, LENGTH)
-"""What no target contains."""
 
 
 @dataclass(frozen=True)
 class Translated:
-    """Targets with ⟨eos⟩ at their ends, then padding, and what they cost, row by row.
+    """Targets up to their first ⟨eos⟩, then padding, and what they cost, row by row.
 
-    `encoder_passes` and `decoder_passes` count how often each side of the network was run on a row; hypotheses of one
-    row that are decoded together count once. `score` is the log-probability that ranked the hypotheses. `trace`, where
-    it was asked for, holds X^(0), X^(1), … of the chosen hypothesis; a row that has stopped stays as it is.
+    `lengths` count the ⟨eos⟩; a target that has none was ended as it stood. `encoder_passes` and `decoder_passes` count
+    how often each side of the network was run on a row; hypotheses of one row that are decoded together count once.
+    `score` is the log-probability that ranked the hypotheses. `trace`, where it was asked for, holds X^(0), X^(1), … of
+    the chosen hypothesis before anything was cut off or deleted; a row that has stopped stays as it is.
     """
 
     tokens: Int[Tensor, "row position"]
@@ -36,28 +36,64 @@ class Translated:
     def mask(self) -> Bool[Tensor, "row position"]:
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) < self.lengths[:, None]
 
+    @staticmethod
+    def join(parts: Sequence[Translated]) -> Translated:
+        """All rows of several."""
+        width = max(part.tokens.shape[1] for part in parts)
+        wide = lambda t: F.pad(t, (0, width - t.shape[1]), value=PAD)  # noqa: E731
+        rest = {
+            name: torch.cat([getattr(part, name) for part in parts])
+            for name in ("lengths", "score", "encoder_passes", "decoder_passes")
+        }
+        trace = tuple(torch.cat([wide(x) for x in step]) for step in zip(*(part.trace for part in parts), strict=True))
+        return Translated(tokens=torch.cat([wide(part.tokens) for part in parts]), trace=trace, **rest)
+
+
+def translate(
+    decode: Callable[..., Translated],
+    model: Seq2Seq,
+    source: Int[Tensor, "row source"],
+    *,
+    seen: Bool[Tensor, "row source"] | None = None,
+    lengths: Int[Tensor, " row"] | None = None,
+    batch_size: int = 256,
+    **options,
+) -> Translated:
+    """`decode(model, …)` on any number of sources, `batch_size` at a time."""
+    parts = []
+    for first in range(0, len(source), whole("batch_size", batch_size)):
+        rows = slice(first, first + batch_size)
+        own = {} if lengths is None else {"lengths": lengths[rows]}
+        parts.append(decode(model, source[rows], seen=None if seen is None else seen[rows], **own, **options))
+    if not parts:
+        raise ArgumentError("source: there is nothing to translate")
+    return Translated.join(parts)
+
 
 def log_probs(logits: Float[Tensor, "... vocab"]) -> Float[Tensor, "... vocab"]:
     """log softmax over the tokens that a target may contain."""
-    logits = logits.clone()
-    logits[..., list(FORBIDDEN)] = -torch.inf
-    return logits.log_softmax(-1)
+    return allowed(logits).log_softmax(-1)
 
 
 def checked(
     model: Seq2Seq, source: Int[Tensor, "row source"], seen: Tensor | None, *, causal: bool
-) -> Bool[Tensor, "row source"]:
+) -> Bool[Tensor, "row source"] | None:
     """The mask of the source, or an `ArgumentError` where source and model do not go together."""
     if not isinstance(model, Seq2Seq) or model.causal is not causal:
         raise ArgumentError(f"model of {type(model).__name__}: this decoder needs a Seq2Seq with causal={causal}")
     if source.ndim != 2 or source.is_floating_point() or not source.numel():
         raise ArgumentError(f"source of shape {tuple(source.shape)}, {source.dtype}: must be ids, row × position")
-    if not 0 <= int(source.min()) <= int(source.max()) < model.size:
-        raise ArgumentError(f"source from {int(source.min())} to {int(source.max())}: must be ids below {model.size}")
+    least, most = (int(edge) for edge in source.aminmax())
+    if not 0 <= least <= most < model.size:
+        raise ArgumentError(f"source from {least} to {most}: must be ids from 0 to {model.size - 1}")
     if seen is None:
-        return torch.ones_like(source, dtype=torch.bool)
-    if seen.shape != source.shape:
-        raise ArgumentError(f"seen of shape {tuple(seen.shape)}: must be that of the source, {tuple(source.shape)}")
+        return None
+    if seen.shape != source.shape or seen.dtype != torch.bool:
+        raise ArgumentError(
+            f"seen of shape {tuple(seen.shape)}, {seen.dtype}: must be booleans of the shape {tuple(source.shape)}"
+        )
+    if not bool(seen.any(1).all()):
+        raise ArgumentError("seen: every source needs at least one token")
     return seen
 
 

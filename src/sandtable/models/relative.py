@@ -6,7 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, whole
@@ -71,21 +71,20 @@ class MultiHead(nn.Module):
     def values(self, x: Float[Tensor, "... key width"]) -> Float[Tensor, "... key heads head"]:
         return project(x, self.W_V)
 
-    def forward(
+    def pattern(
         self,
         query: Float[Tensor, "... query width"],
         keys: Float[Tensor, "... key heads head"],
-        values: Float[Tensor, "batch key heads head"],
         bias: Float[Tensor, "... heads query key"] | None,
-        seen: Bool[Tensor, "... 1 query key"] | None,
         tap: Tap,
+    ) -> Float[Tensor, "... heads query key"]:
+        """How much each query attends to the projected keys; a `bias` of −∞ hides one."""
+        scores = torch.einsum("...qhe,...khe->...hqk", project(query, self.W_Q), keys)
+        return tap("hook_pattern", (scores if bias is None else scores + bias).softmax(-1))
+
+    def mix(
+        self, pattern: Float[Tensor, "... heads query key"], values: Float[Tensor, "batch key heads head"]
     ) -> Float[Tensor, "batch query width"]:
-        """Attention from `query` to the projected keys and values that it has `seen`."""
-        queries = project(query, self.W_Q)
-        scores = torch.einsum("...qhe,...khe->...hqk", queries, keys)
-        scores = scores if bias is None else scores + bias
-        if seen is not None:
-            scores = scores + torch.zeros((), dtype=scores.dtype, device=scores.device).where(seen, -math.inf)
-        pattern = tap("hook_pattern", scores.softmax(-1))
+        """The projected values, weighed by the pattern."""
         mixed = torch.einsum("...hqk,...khe->...qhe", pattern, values)
         return mixed.flatten(-2) @ self.W_O.flatten(0, 1)

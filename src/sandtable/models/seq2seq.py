@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, cast
@@ -34,20 +35,27 @@ class EncoderBlock(nn.Module):
         self.attn = MultiHead(width, heads=heads, head_width=head_width)
         self.mlp = MLP(width, mlp, activation="relu", biases=False)
 
-    def forward(self, x: Tensor, bias: Tensor, seen: Tensor | None, tap: Tap) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor, tap: Tap) -> Tensor:
         inner = self.ln1(x)
-        x = x + self.attn(inner, self.attn.keys(inner), self.attn.values(inner), bias, seen, inside("attn", tap))
+        pattern = self.attn.pattern(inner, self.attn.keys(inner), bias, inside("attn", tap))
+        x = x + self.attn.mix(pattern, self.attn.values(inner))
         return tap("hook_resid_post", x + self.mlp(self.ln2(x), inside("mlp", tap)))
 
 
-class Kept(NamedTuple):
-    """Keys and values of one decoder layer: of the tokens so far, of their positional attention, of the source."""
+class Held(NamedTuple):
+    """What a decoder layer needs besides the target: keys and values of the source, and how positions attend."""
+
+    keys: Float[Tensor, "batch source heads head"]
+    values: Float[Tensor, "batch source heads head"]
+    positional: Float[Tensor, "... heads query position"] | None
+
+
+class Written(NamedTuple):
+    """What a decoder layer keeps of the tokens so far: keys and values, and the values of positional attention."""
 
     keys: Float[Tensor, "row slot heads head"]
     values: Float[Tensor, "row slot heads head"]
     positional: Float[Tensor, "row slot heads head"] | None
-    cross_keys: Float[Tensor, "row source heads head"]
-    cross_values: Float[Tensor, "row source heads head"]
 
 
 class DecoderBlock(nn.Module):
@@ -65,42 +73,94 @@ class DecoderBlock(nn.Module):
         self.ln_pos = RMSNorm(width, eps=EPS) if positional else None
         self.mlp = MLP(width, mlp, activation="relu", biases=False)
 
-    def read(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of the source."""
-        return self.cross.keys(memory), self.cross.values(memory)
+    def hold(self, memory: Tensor, places: Float[Tensor, "position width"] | None, bias: Tensor, tap: Tap) -> Held:
+        """What is known of the source, and of positions with these vectors, before any token is."""
+        pattern = None
+        if self.positional is not None and self.ln_pos is not None and places is not None:
+            normed = self.ln_pos(places)
+            pattern = self.positional.pattern(normed, self.positional.keys(normed), bias, inside("positional", tap))
+        return Held(self.cross.keys(memory), self.cross.values(memory), pattern)
 
     def forward(
         self,
         x: Float[Tensor, "batch query width"],
-        places: Float[Tensor, "slot width"] | None,
-        queries: slice,
+        held: Held,
+        before: Written | None,
         bias: Tensor,
-        seen: Tensor | None,
         source: Tensor | None,
-        kept: Kept | tuple[Tensor, Tensor],
         tap: Tap,
-    ) -> tuple[Tensor, Kept]:
-        """The stream after this layer at the positions `queries`; `kept` holds what stood before them, and the source.
-
-        `places` are the vectors of all positions so far, those of `x` included.
-        """
-        before = kept if isinstance(kept, Kept) else None
+    ) -> tuple[Tensor, Written]:
+        """The stream after this layer at the tokens `x`, which come after those written `before`."""
         inner = self.ln1(x)
         keys, values = self.attn.keys(inner), self.attn.values(inner)
         if before is not None:
             keys, values = torch.cat([before.keys, keys], 1), torch.cat([before.values, values], 1)
-        x = x + self.attn(inner, keys, values, bias, seen, inside("attn", tap))
+        x = x + self.attn.mix(self.attn.pattern(inner, keys, bias, inside("attn", tap)), values)
         other = None
-        if self.positional is not None and self.ln_pos is not None and places is not None:
-            normed, other = self.ln_pos(places), self.positional.values(x)
+        if self.positional is not None and held.positional is not None:
+            other = self.positional.values(x)
             if before is not None and before.positional is not None:
                 other = torch.cat([before.positional, other], 1)
-            at = (normed[queries], self.positional.keys(normed))
-            x = x + self.positional(*at, other, bias, seen, inside("positional", tap))
-        cross = kept[-2:]
-        x = x + self.cross(self.ln2(x), *cross, None, source, inside("cross", tap))
+            x = x + self.positional.mix(held.positional, other)
+        pattern = self.cross.pattern(self.ln2(x), held.keys, source, inside("cross", tap))
+        x = x + self.cross.mix(pattern, held.values)
         x = tap("hook_resid_post", x + self.mlp(self.ln3(x), inside("mlp", tap)))
-        return x, Kept(keys, values, other, *cross)
+        return x, Written(keys, values, other)
+
+
+class Prepared(NamedTuple):
+    """A source as the decoder reads it, and all that depends on positions alone: worked out once for many passes.
+
+    `bias` is what self-attention adds to its scores, −∞ for hidden positions; `source` the same for cross-attention.
+    """
+
+    layers: list[Held]
+    bias: Float[Tensor, "... heads query position"]
+    source: Float[Tensor, "batch 1 1 source"] | None
+
+    def take(self, index: Int[Tensor, " row"]) -> Prepared:
+        """The rows of `index`; what all rows share stays as it is."""
+        layers = [Held(h.keys[index], h.values[index], _own_rows(h.positional, index)) for h in self.layers]
+        return Prepared(layers, _own_rows(self.bias, index), None if self.source is None else self.source[index])
+
+
+class Progress(NamedTuple):
+    """A causal decoder after some tokens, the same number in every row."""
+
+    prepared: Prepared
+    layers: list[Written]
+    length: int
+
+    def take(self, index: Int[Tensor, " row"], *, same_source: bool = False) -> Progress:
+        """The rows of `index`: to fork rows, to drop them, to change their order (`same_source`: among beams)."""
+        prepared = self.prepared if same_source else self.prepared.take(index)
+        layers = [
+            Written(w.keys[index], w.values[index], None if w.positional is None else w.positional[index])
+            for w in self.layers
+        ]
+        return Progress(prepared, layers, self.length)
+
+
+def _own_rows(tensor: Tensor | None, index: Tensor) -> Any:
+    """The rows of a tensor "row heads query position"; without a row dimension, it is the same in all of them."""
+    return tensor if tensor is None or tensor.ndim == 3 else tensor[index]
+
+
+def catching(want: Sequence[str]) -> tuple[Tap, dict[str, Tensor]]:
+    """A tap that keeps the activations of these names, and the dictionary it keeps them in."""
+    found: dict[str, Tensor] = {}
+
+    def tap(name: str, tensor: Tensor) -> Tensor:
+        if name in want:
+            found[name] = tensor
+        return tensor
+
+    return (tap if want else silent), found
+
+
+def _hiding(seen: Bool[Tensor, ...], like: Tensor) -> Tensor:
+    """0 where it is seen, −∞ where not."""
+    return torch.zeros((), dtype=like.dtype, device=like.device).where(seen, -math.inf)
 
 
 class Seq2Seq(nn.Module):
@@ -187,14 +247,8 @@ class Seq2Seq(nn.Module):
 
     def forward(self, inputs: Pair | Encoded, want: Sequence[str] = ()) -> Any:
         """Logits "batch position vocab"; with `want`, the pair (logits, {name: activation})."""
-        found: dict[str, Tensor] = {}
-
-        def tap(name: str, tensor: Tensor) -> Tensor:
-            if name in want:
-                found[name] = tensor
-            return tensor
-
-        logits = self._run(inputs, tap if want else silent)
+        tap, found = catching(want)
+        logits = self._run(inputs, tap)
         for name in want:
             if name not in found:
                 raise ArgumentError(f"want={name!r}: no such activation{nearest(name, self.hook_names())}")
@@ -217,39 +271,50 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Float[Tensor, "batch source width"], Float[Tensor, "batch length"]]:
         """What the decoder reads of the source, and the scores of target lengths 1, 2, …"""
         start = torch.full_like(source[..., :1], LENGTH)
-        mask = (
-            None
-            if seen is None
-            else torch.cat([torch.ones_like(start, dtype=torch.bool), seen], -1)[..., None, None, :]
-        )
         x = F.embedding(torch.cat([start, source], -1), self.embed.W_E)
         places = torch.arange(source.shape[-1] + 1, device=source.device)
         bias = self.encoder_bias(places, places)
+        if seen is not None:
+            bias = (
+                bias + _hiding(torch.cat([torch.ones_like(start, dtype=torch.bool), seen], -1), x)[..., None, None, :]
+            )
         for i, block in enumerate(self.encoder):
-            x = block(x, bias, mask, inside(f"encoder.{i}", tap))
+            x = block(x, bias, inside(f"encoder.{i}", tap))
         x = self.ln_encoder(x)
         length = tap("hook_length", x[..., 0, :] @ self.W_L.T)
         return tap("hook_memory", x[..., 1:, :]), length
 
-    def _run(self, inputs: Pair | Encoded, tap: Tap) -> Tensor:
-        if isinstance(inputs, Encoded):
-            memory = inputs.memory
-        else:
-            memory, _ = self.encode(inputs.source, inputs.seen, tap)
-        target, real = inputs.target, inputs.real
-        places = torch.arange(target.shape[-1], device=target.device)
-        mask = None if real is None else real[..., None, None, :]
-        if self.causal:
-            past = places <= places[:, None]
-            mask = past if mask is None else mask & past
-        source = None if inputs.seen is None else inputs.seen[..., None, None, :]
-        vectors = None if self.W_pos is None else first(self.W_pos, target.shape[-1])
+    def prepare(
+        self,
+        memory: Float[Tensor, "batch source width"],
+        seen: Bool[Tensor, "batch source"] | None,
+        size: int,
+        real: Bool[Tensor, "batch position"] | None = None,
+        tap: Tap = silent,
+    ) -> Prepared:
+        """All that the decoder can work out before it sees a target of `size` positions, `real` where not padding."""
+        places = torch.arange(size, device=memory.device)
         bias = self.decoder_bias(places, places)
+        if self.causal:
+            bias = bias + _hiding(places <= places[:, None], memory)
+        if real is not None:
+            bias = bias + _hiding(real, memory)[..., None, None, :]
+        vectors = None if self.W_pos is None else first(self.W_pos, size)
+        held = [b.hold(memory, vectors, bias, inside(f"decoder.{i}", tap)) for i, b in enumerate(self.layers)]
+        return Prepared(held, bias, None if seen is None else _hiding(seen, memory)[..., None, None, :])
+
+    def write(self, target: Int[Tensor, "batch position"], prepared: Prepared, tap: Tap = silent) -> Tensor:
+        """The logits at all positions of the target: one pass of the decoder."""
         x = F.embedding(target, self.embed.W_E)
-        for i, block in enumerate(self.layers):
-            kept = block.read(memory)
-            x, _ = block(x, vectors, slice(None), bias, mask, source, kept, inside(f"decoder.{i}", tap))
+        for i, (block, held) in enumerate(zip(self.layers, prepared.layers, strict=True)):
+            x, _ = block(x, held, None, prepared.bias, prepared.source, inside(f"decoder.{i}", tap))
         return self._head(x, tap)
+
+    def _run(self, inputs: Pair | Encoded, tap: Tap) -> Tensor:
+        memory = inputs.memory if isinstance(inputs, Encoded) else self.encode(inputs.source, inputs.seen, tap)[0]
+        return self.write(
+            inputs.target, self.prepare(memory, inputs.seen, inputs.target.shape[-1], inputs.real, tap), tap
+        )
 
     def _head(self, x: Tensor, tap: Tap) -> Tensor:
         return tap("hook_normalized", self.ln_final(x)) @ self.embed.W_E.T / self.width**0.5
@@ -261,42 +326,41 @@ class Seq2Seq(nn.Module):
     # -- one token after another -------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def start(self, memory: Float[Tensor, "row source width"]) -> list[Kept]:
-        """The cache of rows that have no tokens yet: the source's keys and values in every layer, and nothing else."""
+    def start(
+        self,
+        memory: Float[Tensor, "row source width"],
+        seen: Bool[Tensor, "row source"] | None = None,
+        longest: int | None = None,
+    ) -> Progress:
+        """Rows that have no tokens yet and will have at most `longest`."""
         if not self.causal:
             raise ArgumentError("start: only a causal decoder goes on from what it has written; use causal=True")
-        kept = []
-        for block in self.layers:
-            keys, values = block.read(memory)
-            none = keys[:, :0]
-            kept.append(Kept(none, none, none if block.positional is not None else None, keys, values))
-        return kept
+        prepared = self.prepare(memory, seen, self.config["longest"] if longest is None else longest)
+        none = [h.keys[:, :0] for h in prepared.layers]
+        layers = [
+            Written(t, t, None if h.positional is None else t) for t, h in zip(none, prepared.layers, strict=True)
+        ]
+        return Progress(prepared, layers, 0)
 
     @torch.no_grad()
-    def extend(
-        self, ids: Int[Tensor, " row"], cache: list[Kept], seen: Bool[Tensor, "row source"] | None = None
-    ) -> tuple[Float[Tensor, "row vocab"], list[Kept]]:
-        """The logits that `forward` gives after one more token in every row, and the cache that holds it too."""
-        place = cache[0].keys.shape[1]
-        places = torch.arange(place + 1, device=ids.device)
-        vectors = None if self.W_pos is None else first(self.W_pos, place + 1)
-        bias = self.decoder_bias(places[-1:], places)
-        source = None if seen is None else seen[:, None, None, :]
+    def extend(self, ids: Int[Tensor, " row"], progress: Progress) -> tuple[Float[Tensor, "row vocab"], Progress]:
+        """The logits that `forward` gives after one more token in every row, and the rows with it."""
+        prepared, place = progress.prepared, progress.length
+        if place >= prepared.bias.shape[-1]:
+            raise ArgumentError(f"{place + 1} tokens: these rows were started for at most longest={place}")
+        bias = prepared.bias[..., place : place + 1, : place + 1]
         x = F.embedding(ids[:, None], self.embed.W_E)
         after = []
-        for block, kept in zip(self.layers, cache, strict=True):
-            x, now = block(x, vectors, slice(place, None), bias, None, source, kept, silent)
+        for block, held, before in zip(self.layers, prepared.layers, progress.layers, strict=True):
+            if held.positional is not None:
+                held = held._replace(positional=held.positional[..., place : place + 1, : place + 1])
+            x, now = block(x, held, before, bias, prepared.source, silent)
             after.append(now)
-        return self._head(x, silent)[:, 0], after
-
-
-def take_rows(cache: list[Kept], index: Int[Tensor, " row"]) -> list[Kept]:
-    """A cache whose row i is row index[i]: to fork rows, to drop them, to change their order."""
-    return [Kept(*(None if t is None else t.index_select(0, index) for t in kept)) for kept in cache]  # pyright: ignore
+        return self._head(x, silent)[:, 0], progress._replace(layers=after, length=place + 1)
 
 
 def _t5_initial(width: int, heads: int, head: int, hidden: int) -> dict[str, Initial]:
-    """T5's initial weights: unit vectors in, unit vectors out; positions and lengths are N(0, 1) too."""
+    """T5's initial weights: embeddings, positions, logits and the scores of lengths all start with variance 1."""
     return {
         "*ln*.w": Constant(1.0),
         "*.W_Q": Normal((width * head) ** -0.5),

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, one_of, probability, whole
-from sandtable.inputs import EOS, MASK, PAD, RESERVED, Encoded, Pair
+from sandtable.inputs import EOS, MASK, PAD, RESERVED, Encoded, Pair, allowed
 from sandtable.objectives.base import Apply, Example, Params
 from sandtable.worlds import Batch
 
@@ -86,10 +86,13 @@ class Refinement:
         target, real, seen = example["target"], example["real"], example["seen"]
         pair = Pair(example["source"], seen, example["start"], real)
         logits, read = apply(params, pair, want=("hook_memory", "hook_length"))
+        most = read["hook_length"].shape[-1]
+        if target.shape[-1] > most:
+            raise ArgumentError(f"targets of {target.shape[-1]} positions: this model has longest_target={most}")
         losses = []
         for stage in range(self.stages):
             if stage:
-                own = torch.where(real, logits.detach().argmax(-1), PAD)
+                own = torch.where(real, allowed(logits.detach()).argmax(-1), PAD)
                 logits = apply(params, Encoded(read["hook_memory"], seen, own, real))
             weight = (example["counts"] if stage == 0 else real).to(logits.dtype)
             losses.append((weight * _errors(logits, target)).sum() / weight.sum())

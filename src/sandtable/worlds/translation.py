@@ -23,13 +23,17 @@ SPECIAL = ("⟨pad⟩", "⟨eos⟩", "⟨mask⟩", "⟨length⟩")
 Ids = Int[Tensor, "batch position"]
 
 
+def in_front(present: Bool[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+    """Positions in the order that brings those which are present to the front, for `gather`."""
+    return (~present).to(torch.uint8).sort(dim=1, stable=True).indices
+
+
 def packed(tokens: Ids, present: Bool[Tensor, "batch position"]) -> tuple[Ids, Bool[Tensor, "batch longer"]]:
     """The tokens that are present, in order, then ⟨eos⟩, then padding; and the mask of what is no padding."""
     n, size = tokens.shape
-    order = (~present).to(torch.uint8).sort(dim=1, stable=True).indices
     lengths = present.sum(1, keepdim=True)
     place = torch.arange(size + 1, device=tokens.device).expand(n, -1)
-    words = torch.cat([tokens.gather(1, order), torch.full_like(lengths, PAD)], 1)
+    words = torch.cat([tokens.gather(1, in_front(present)), torch.full_like(lengths, PAD)], 1)
     return torch.where(place < lengths, words, torch.where(place == lengths, EOS, PAD)), place <= lengths
 
 
