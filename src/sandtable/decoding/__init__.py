@@ -10,6 +10,7 @@ from sandtable.decoding.error_prefixes import ErrorPrefixes, collect_error_prefi
 from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import Cost, Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+from sandtable.decoding.quality import Bleu, bleu, exact_match, stutter_counts, stutter_rate, token_accuracy
 from sandtable.decoding.refine import mask_predict, refine, without_stutter
 from sandtable.decoding.rejecters import (
     Bottom,
@@ -47,6 +48,7 @@ from sandtable.decoding.vgb import vgb
 
 __all__ = [
     "Accepts",
+    "Bleu",
     "Bottom",
     "Cost",
     "Draws",
@@ -85,9 +87,11 @@ __all__ = [
     "backtrack",
     "beam_search",
     "best_of_n",
+    "bleu",
     "block_best_of_n",
     "block_rejection",
     "collect_error_prefixes",
+    "exact_match",
     "exhaustive_tokenwise",
     "greedy",
     "hidden_states",
@@ -96,6 +100,9 @@ __all__ = [
     "refine",
     "rejection",
     "smc",
+    "stutter_counts",
+    "stutter_rate",
+    "token_accuracy",
     "tokenwise_rejection",
     "translate",
     "vgb",

@@ -1,0 +1,110 @@
+"""What translations are worth: exact match, token accuracy, stutter, and BLEU of texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError
+from sandtable.inputs import EOS, PAD, RESERVED
+
+Ids = Int[Tensor, "row position"]
+
+
+def exact_match(tokens: Ids, target: Ids) -> Bool[Tensor, " row"]:
+    """Which translations are the reference, token by token."""
+    tokens, target = _together(tokens, target)
+    return (tokens == target).all(1)
+
+
+def token_accuracy(tokens: Ids, target: Ids) -> Float[Tensor, " row"]:
+    """The share of the reference's tokens, ⟨eos⟩ included, that stand at their place."""
+    tokens, target = _together(tokens, target)
+    real = target != PAD
+    return ((tokens == target) & real).sum(1).double() / real.sum(1)
+
+
+def stutter_counts(tokens: Ids, target: Ids | None = None) -> tuple[Int[Tensor, " row"], Int[Tensor, " row"]]:
+    """How many words repeat their left neighbour, and how many words have one.
+
+    A reference excuses the repetitions that it has itself: for each word, as many as there are in it.
+    """
+    pairs = _words(tokens)[:, 1:] & _words(tokens)[:, :-1]
+    if target is None:
+        return (pairs & (tokens[:, 1:] == tokens[:, :-1])).sum(1), pairs.sum(1)
+    size = 1 + max(int(tokens.max()), int(target.max()))
+    return (_repeats(tokens, size) - _repeats(target, size)).clamp(min=0).sum(1), pairs.sum(1)
+
+
+def stutter_rate(outputs: Sequence[str], references: Sequence[str] | None = None) -> tuple[float, float]:
+    """Over texts: repetitions of a word per pair of neighbours, and the share of texts that have one.
+
+    Words are what stands between blanks. References excuse repetitions as in `stutter_counts`.
+    """
+    if references is not None:
+        _same_number(outputs, references)
+    repeats = pairs = texts = 0
+    for i, text in enumerate(outputs):
+        words = text.split()
+        found = Counter(a for a, b in pairwise(words) if a == b)
+        if references is not None:
+            found -= Counter(a for a, b in pairwise(references[i].split()) if a == b)
+        repeats, pairs, texts = repeats + found.total(), pairs + max(len(words) - 1, 0), texts + bool(found)
+    return repeats / max(pairs, 1), texts / max(len(outputs), 1)
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """A corpus BLEU in percent, and the signature that says how it was computed."""
+
+    score: float
+    signature: str
+
+
+def bleu(outputs: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> Bleu:
+    """Corpus BLEU of sacrebleu (Post 2018): `tokenize` "13a" as WMT does, "zh" for Chinese, "intl", "none", …"""
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+    except ImportError as error:
+        raise ArgumentError("BLEU needs the package sacrebleu: pip install 'sandtable[translation]'") from error
+    _same_number(outputs, references)
+    if tokenize not in BLEU.TOKENIZERS:
+        raise ArgumentError(f"tokenize={tokenize!r}: must be one of {', '.join(sorted(BLEU.TOKENIZERS))}")
+    metric = BLEU(tokenize=tokenize)
+    score = metric.corpus_score(list(outputs), [list(references)]).score
+    return Bleu(score, str(metric.get_signature()))
+
+
+def _words(tokens: Ids) -> Bool[Tensor, "row position"]:
+    return (tokens >= RESERVED) & ((tokens == EOS).cumsum(1) == 0)
+
+
+def _repeats(tokens: Ids, size: int) -> Int[Tensor, "row vocab"]:
+    """How often each word repeats its left neighbour."""
+    words = _words(tokens)
+    again = words[:, 1:] & words[:, :-1] & (tokens[:, 1:] == tokens[:, :-1])
+    counts = torch.zeros(len(tokens), size, dtype=torch.long, device=tokens.device)
+    return counts.scatter_add_(1, tokens[:, 1:], again.long())
+
+
+def _together(tokens: Ids, target: Ids) -> tuple[Ids, Ids]:
+    """Both with the same number of positions."""
+    if len(tokens) != len(target):
+        raise ArgumentError(f"{len(tokens)} translations, {len(target)} references: must be one for each")
+    width = max(tokens.shape[1], target.shape[1])
+    return (
+        F.pad(tokens, (0, width - tokens.shape[1]), value=PAD),
+        F.pad(target, (0, width - target.shape[1]), value=PAD),
+    )
+
+
+def _same_number(outputs: Sequence[str], references: Sequence[str]) -> None:
+    if len(outputs) != len(references) or not outputs:
+        raise ArgumentError(f"{len(outputs)} texts, {len(references)} references: must be one for each, and not none")
