@@ -1,13 +1,16 @@
-"""The mask law: its parameters, and what is refused."""
+"""Mask laws: BERT's scheme, laws over blocks, and what is refused."""
 
 import math
+from itertools import combinations
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandtable.arguments import ArgumentError
-from sandtable.worlds import BertMasking
+from sandtable.worlds import AdaptiveBlocks, BertMasking, Blocks, UniformSize, UniformSubset
+from sandtable.worlds.finite import all_states
 
 
 def test_the_default_is_bert():
@@ -39,3 +42,115 @@ def test_probabilities_that_sum_past_one():
 def test_a_law_that_never_selects():
     with pytest.raises(ArgumentError, match="select=0"):
         BertMasking(0.0)
+
+
+# -- laws of which block is hidden -----------------------------------------------------------------------------------
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def rule(x):
+    """Hide the pair when it is aligned, mostly; single positions otherwise."""
+    aligned = (x[:, 0] == x[:, 1]).double()[:, None]
+    return torch.tensor([0.1, 0.2, 0.7]) * aligned + torch.tensor([0.5, 0.5, 0.0]) * (1 - aligned)
+
+
+LAWS = {
+    "k of N": UniformSize(5, 2),
+    "all of N": UniformSize(3, 3),
+    "subsets": UniformSubset(4, 0.3),
+    "weighted": Blocks(4, ((0, 1), (2, 3), (1, 2)), (0.5, 0.3, 0.2)),
+    "alike": Blocks(3, ((0,), (1, 2))),
+    "adaptive": AdaptiveBlocks.of(2, ((0,), (1,), (0, 1)), rule),
+}
+
+
+def expected(name, row):
+    """{block: probability} for one state, from the definition."""
+    if name in ("k of N", "all of N"):
+        n, k = LAWS[name].length, LAWS[name].k
+        return {block: 1 / math.comb(n, k) for block in combinations(range(n), k)}
+    if name == "subsets":
+        every = [b for k in range(5) for b in combinations(range(4), k)]
+        return {b: 0.3 ** len(b) * 0.7 ** (4 - len(b)) for b in every}
+    if name == "adaptive":
+        return dict(zip(((0,), (1,), (0, 1)), rule(torch.tensor([row]))[0].tolist(), strict=True))
+    shares = (0.5, 0.3, 0.2) if name == "weighted" else (0.5, 0.5)
+    return dict(zip(LAWS[name].blocks, shares, strict=True))
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_blocks_and_their_probabilities(name):
+    law = LAWS[name]
+    x = all_states(2, law.length)
+    blocks = [tuple(row.nonzero()[:, 0].tolist()) for row in law.family]
+    assert len(set(blocks)) == len(blocks)
+    assert set().union(*blocks) == set(range(law.length))
+    assert law.adaptive == (name == "adaptive")
+    for row, probs in zip(x.tolist(), law.probs(x).tolist(), strict=True):
+        assert dict(zip(blocks, probs, strict=True)) == pytest.approx(expected(name, row))
+    for index, hidden in enumerate(law.family):
+        assert law.index(hidden) == index
+        assert torch.allclose(law.log_prob(x, hidden).exp(), law.probs(x)[:, index])
+
+
+@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize("way", ["draw", "hide"])
+def test_drawn_blocks_follow_the_law(name, way):
+    law, n = LAWS[name], 100_000
+    for row in all_states(2, law.length)[:: 2 ** (law.length - 1) - 1]:
+        x = row.expand(n, -1)
+        if way == "draw":
+            index = law.draw(x, generator(1))
+        else:
+            hidden = law.hide(x, generator(2))
+            index = (hidden[:, None] == law.family).all(2).long().argmax(1)
+            assert torch.equal(law.family[index], hidden)
+        counts = torch.bincount(index, minlength=len(law.family)).double()
+        probs = law.probs(x[:1])[0]
+        assert not bool(counts[probs == 0].any())
+        bound = math.sqrt(len(probs) / n) / 2 + math.sqrt(math.log(1e9) / (2 * n))
+        assert float((counts / n - probs).abs().sum()) / 2 < bound
+
+
+def test_large_families_are_hidden_without_a_list():
+    x = torch.zeros(3, 200, dtype=torch.long)
+    assert UniformSize(200, 100).hide(x, generator()).sum(1).tolist() == [100] * 3
+    assert UniformSubset(200, 0.5).hide(x, generator()).shape == (3, 200)
+    assert UniformSize(14, 13).family.sum(1).tolist() == [13] * 14
+
+
+TWO = ((0,), (1,))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Blocks(3, ((0, 1),)), "no block hides position 2; together they must cover 0 to 2"),
+        (lambda: Blocks(2, ((0,), (1,)), (1.0, 0.0)), "no block hides position 1"),
+        (lambda: Blocks(2, TWO, (0.5, 0.6)), "probabilities of sum 1.1"),
+        (lambda: Blocks(2, TWO, (0.5,)), "must be 2 numbers"),
+        (lambda: Blocks(2, TWO, (1.5, -0.5)), "probability=-0.5"),
+        (lambda: Blocks(2, ((0, 0), (1,))), "each position once"),
+        (lambda: Blocks(2, ((0, 1), (1, 0))), "differ from one another"),
+        (lambda: Blocks(2, ((0,), (2,))), "position=2"),
+        (lambda: UniformSize(4, 5), "k=5"),
+        (lambda: UniformSize(4, 0), "k=0"),
+        (lambda: UniformSize(40, 20).family, "137,846,528,820 blocks are too many to enumerate, at most 1,048,576"),
+        (lambda: UniformSubset(40).family, "blocks are too many"),
+        (lambda: UniformSubset(4, 0.0), "rate=0.0"),
+        (lambda: UniformSize(4, 2).draw(torch.zeros(3, 5).long(), generator()), "rows of 4 positions"),
+        (lambda: UniformSize(4, 2).index(torch.tensor([True, False, False, False])), "not a block"),
+        (lambda: AdaptiveBlocks(2, TWO, ((0.5, 0.5),) * 3), "table of 3 rows: must be one for each of 4 states"),
+        (lambda: AdaptiveBlocks(2, TWO, ((0.5, 0.6),) * 4), "probabilities of sum 1.1"),
+        (lambda: AdaptiveBlocks(2, TWO, ((1.0, 0.0),) * 4), "no block hides position 1"),
+        (lambda: LAWS["adaptive"].probs(torch.tensor([[0, 2]])), "symbols from 0 to 1"),
+        (lambda: AdaptiveBlocks(30, ((0,),), ()), r"2\^30 = 1,073,741,824 states are too many"),
+    ],
+)
+def test_mistakes_in_mask_laws_are_one_clear_line(make, message):
+    with pytest.raises(ArgumentError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)

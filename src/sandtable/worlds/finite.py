@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,13 @@ def all_states(symbols: int, length: int) -> Int[Tensor, "states position"]:
 
 def places(symbols: int, length: int) -> Int[Tensor, " position"]:
     """What a symbol at each position adds to the code of its state."""
-    return torch.tensor([symbols ** (length - 1 - i) for i in range(length)])
+    return torch.tensor([symbols ** (length - 1 - i) for i in range(length)], dtype=torch.long)
+
+
+def invert(ladder: Float[Tensor, "*rows step"], u: Float[Tensor, "*rows draw"]) -> Int[Tensor, "*rows draw"]:
+    """Inversion: the step of a ladder of cumulated weights on which u ∈ [0, 1) falls, never one of weight 0."""
+    last = (ladder < ladder[..., -1:]).sum(-1, keepdim=True)
+    return torch.minimum(torch.searchsorted(ladder, u * ladder[..., -1:], right=True), last)
 
 
 def over_hidden(
@@ -56,6 +62,32 @@ def over_hidden(
     axes = hidden.nonzero()[:, 0].tolist()
     table = values.reshape(*(symbols,) * length, *rest)
     return (table.sum(axes) if axes else table).reshape(-1, *rest)
+
+
+def marginals(
+    values: Float[Tensor, "states column"], family: Bool[Tensor, "block position"], symbols: int
+) -> Iterator[tuple[int, Float[Tensor, "visible column"]]]:
+    """`over_hidden` for every block of a family, as (block, sums), in whatever order.
+
+    Blocks that begin alike share the sums over what they begin with: all subsets together take at most (|Ω|+1)^{N+1}
+    terms, where one by one they take (2|Ω|)^N.
+    """
+    length = family.shape[1]
+
+    def below(table: Tensor, place: int, blocks: list[int]) -> Iterator[tuple[int, Tensor]]:
+        if place == length:
+            yield from ((block, table[:, 0]) for block in blocks)
+            return
+        hides = [block for block in blocks if hidden[block][place]]
+        shows = [block for block in blocks if not hidden[block][place]]
+        table = table.reshape(len(table), symbols, symbols ** (length - 1 - place), -1)
+        if shows:
+            yield from below(table.flatten(0, 1), place + 1, shows)
+        if hides:
+            yield from below(table.sum(1), place + 1, hides)
+
+    hidden = family.tolist()
+    return below(values[None], 0, list(range(len(hidden))))
 
 
 def conditional_log_probs(
@@ -121,15 +153,12 @@ class FiniteLaw(ABC):
         if not isinstance(x, Tensor) or x.is_floating_point() or x.ndim < 1 or x.shape[-1] != self.length:
             shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(f"x of shape {shape}: must be whole numbers, {self.length} to a state")
-        if bool(((x < 0) | (x >= self.symbols)).any()):
-            wrong = int(x[(x < 0) | (x >= self.symbols)][0])
-            raise ArgumentError(f"x holds {wrong}: a state has symbols from 0 to {self.symbols - 1}")
+        _inside(x, self.symbols)
 
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` independent states, by inversion of the table."""
         u = torch.rand(whole("n", n, least=0), generator=generator, dtype=torch.float64)
-        codes = torch.searchsorted(self.probs.cumsum(0), u).clamp(max=len(self.probs) - 1)
-        x = self.states[codes]
+        x = self.states[invert(self.probs.cumsum(0), u)]
         return Batch(x=x, mask=torch.ones_like(x, dtype=torch.bool), vocab=self.vocab)
 
     def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
@@ -181,14 +210,18 @@ class FiniteLaw(ABC):
         width = prefix.shape[1]
         if width >= self.length:
             raise ArgumentError(f"prefix of {width} symbols: must have at most {self.length - 1}")
+        _inside(prefix, self.symbols)
         ahead = self.probs.view(self.symbols**width, self.symbols, -1).sum(2)
         rows = ahead[(prefix * places(self.symbols, width)).sum(1)]
+        if bool((rows.sum(1) == 0).any()):
+            raise ArgumentError("prefix: a row begins no state of positive probability")
         return rows / rows.sum(1, keepdim=True)
 
     @property
     def expectation(self) -> Expectation:
         """The law as an exact expectation, for `fit`."""
-        return Expectation(Batch(x=self.states, mask=torch.ones_like(self.states, dtype=torch.bool)), self.probs)
+        real = torch.ones_like(self.states, dtype=torch.bool)
+        return Expectation(Batch(x=self.states, mask=real, vocab=self.vocab), self.probs)
 
 
 @dataclass(frozen=True)
@@ -209,6 +242,13 @@ class Table(FiniteLaw):
         if not bool((values >= 0).all()) or not abs(total - 1) <= 1e-9:
             raise ArgumentError(f"table with sum {total:.9g}: probabilities must be non-negative and sum to 1")
         object.__setattr__(self, "table", _frozen(values.tolist()))
+
+    @classmethod
+    def random(cls, length: int, generator: torch.Generator, *, symbols: int = 2) -> Table:
+        """A law drawn uniformly from all laws over Ω^N."""
+        count = state_count(symbols, length)
+        weights = -torch.rand(count, generator=generator, dtype=torch.float64).clamp(min=1e-300).log()
+        return cls((weights / weights.sum()).reshape((symbols,) * length))
 
     @cached_property
     def _values(self) -> Float[Tensor, " states"]:
@@ -234,14 +274,19 @@ class Mixture(FiniteLaw):
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not self.laws or len({(law.length, law.symbols) for law in self.laws}) > 1:
-            raise ArgumentError(f"laws={self.laws!r}: must be at least one, all over the same Ω^N")
-        for weight in self.weights:
-            number("weight", weight, least=0.0)
-        if len(self.weights) != len(self.laws) or not abs(sum(self.weights) - 1) <= 1e-9:
-            raise ArgumentError(f"weights={self.weights!r}: must be one for each law and sum to 1")
-        object.__setattr__(self, "laws", tuple(self.laws))
-        object.__setattr__(self, "weights", tuple(self.weights))
+        laws = tuple(self.laws)
+        if not laws or not all(isinstance(law, FiniteLaw) for law in laws):
+            raise ArgumentError(f"laws of {[type(law).__name__ for law in laws]}: must be laws over Ω^N, at least one")
+        if len({(law.length, law.symbols) for law in laws}) > 1:
+            sizes = ", ".join(f"{law.symbols}^{law.length}" for law in laws)
+            raise ArgumentError(f"laws over {sizes} states: must all be over the same Ω^N")
+        weights = tuple(number("weight", weight, least=0.0) for weight in self.weights)
+        if len(weights) != len(laws) or not abs(sum(weights) - 1) <= 1e-9:
+            raise ArgumentError(
+                f"weights={weights!r} of sum {sum(weights):.9g}: must be one for each of {len(laws)} laws, with sum 1"
+            )
+        object.__setattr__(self, "laws", laws)
+        object.__setattr__(self, "weights", weights)
 
     @property
     def length(self) -> int:
@@ -254,6 +299,13 @@ class Mixture(FiniteLaw):
     def log_weight(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
         codes, weights = self.codes(x), torch.tensor(self.weights, dtype=torch.float64)
         return (weights[:, None] * torch.stack([law.probs[codes] for law in self.laws])).sum(0).log()
+
+
+def _inside(x: Int[Tensor, "*batch position"], symbols: int) -> None:
+    """An `ArgumentError` where a row holds anything but symbols."""
+    wrong = (x < 0) | (x >= symbols)
+    if bool(wrong.any()):
+        raise ArgumentError(f"x holds {int(x[wrong][0])}: a state has symbols from 0 to {symbols - 1}")
 
 
 def _frozen(values: Any) -> Any:

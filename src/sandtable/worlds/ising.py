@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, whole
-from sandtable.worlds.base import Vocab
-from sandtable.worlds.finite import FiniteLaw
+from sandtable.worlds.base import Batch, Vocab
+from sandtable.worlds.finite import FiniteLaw, invert
 
 SPINS = Vocab(("−", "+"))
 
@@ -37,7 +38,10 @@ class Ising(FiniteLaw):
         fields = tuple(number("field", h) for h in _sequence("fields", self.fields))
         if not fields:
             raise ArgumentError("fields=(): must have one for each spin, at least one")
-        rows = [tuple(number("coupling", j) for j in _sequence("couplings", row)) for row in self.couplings]
+        rows = [
+            tuple(number("coupling", j) for j in _sequence("couplings", row))
+            for row in _sequence("couplings", self.couplings)
+        ]
         if len(rows) != len(fields) or any(len(row) != len(fields) for row in rows):
             raise ArgumentError(
                 f"couplings of {len(rows)} rows: must be {len(fields)} × {len(fields)}, as many as fields"
@@ -104,6 +108,7 @@ class CliqueIsing(FiniteLaw):
 
     p(x) ∝ exp(Σ_i h_i s_i + J Σ_{i<j in the clique} s_i s_j). The clique is the first `clique` positions; with
     m = Σ_clique s_i the pairs are worth J (m² − c)/2. `field` is one number for all spins, or one for each.
+    Samples and log-probabilities are exact at any size; only what lists all states needs a small one.
     """
 
     size: int
@@ -163,6 +168,41 @@ class CliqueIsing(FiniteLaw):
         m = s[:, : self.clique].sum(1)
         return s @ self.h + self.coupling * (m**2 - self.clique) / 2
 
+    @cached_property
+    def _tails(self) -> Float[Tensor, "spin up"]:
+        """[j, u]: log Σ exp(Σ_{i ≥ j} h_i s_i) over the clique's spins from j on with u of them up; no pairs yet."""
+        rows = [torch.full((self.clique + 1,), -math.inf, dtype=torch.float64).index_fill(0, torch.tensor(0), 0.0)]
+        for h in self.h[: self.clique].flip(0):
+            rows.append(torch.logaddexp(rows[-1] - h, rows[-1].roll(1) + h))
+        return torch.stack(rows[::-1])
+
+    @cached_property
+    def log_up(self) -> Float[Tensor, " up"]:
+        """[u]: log Σ of the clique's own weights over its states with u spins up."""
+        m = 2.0 * torch.arange(self.clique + 1, dtype=torch.float64) - self.clique
+        return self._tails[0] + self.coupling * (m**2 - self.clique) / 2
+
+    @cached_property
+    def log_normaliser(self) -> float:
+        """log Σ_x exp(…): the clique by how many are up, the others one by one."""
+        alone = self.h[self.clique :]
+        return float(self.log_up.logsumexp(0) + torch.logaddexp(alone, -alone).sum())
+
+    def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
+        return self.log_weight(batch.x if isinstance(batch, Batch) else batch) - self.log_normaliser
+
+    def sample(self, n: int, generator: torch.Generator) -> Batch:
+        """How many of the clique are up, then which ones, spin by spin; the others on their own. O(nN)."""
+        whole("n", n, least=0)
+        u = torch.rand(n, self.size + 1, generator=generator, dtype=torch.float64)
+        x = (u[:, : self.size] < torch.sigmoid(2 * self.h)).long()
+        left = invert(self.log_up.softmax(0).cumsum(0), u[:, self.size])
+        for j in range(self.clique):
+            up = self._tails[j + 1, (left - 1).clamp(min=0)] + self.h[j] - self._tails[j, left]
+            x[:, j] = (left > 0) & (u[:, j] < up.exp())
+            left = left - x[:, j]
+        return Batch(x=x, mask=torch.ones_like(x, dtype=torch.bool), vocab=self.vocab)
+
     def mode(self, x: Int[Tensor, "*batch position"]) -> Int[Tensor, " *batch"]:
         """+1 where the whole clique is up (R₁), −1 where it is down (R₋₁), 0 elsewhere."""
         up = x[..., : self.clique].sum(-1)
@@ -171,7 +211,7 @@ class CliqueIsing(FiniteLaw):
 
 def _sequence(name: str, value: Any) -> Sequence[Any]:
     if isinstance(value, Tensor):
-        return value.tolist()
+        value = value.tolist()
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise ArgumentError(f"{name}={value!r}: must be a sequence of numbers")
+        raise ArgumentError(f"{name}={value!r}: must be a sequence, of numbers in the end")
     return value

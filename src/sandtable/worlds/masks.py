@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, probability, whole
-from sandtable.worlds.finite import places, state_count
+from sandtable.worlds.finite import all_states, invert, places, state_count
 
 MOST_BLOCKS = 2**20
 """The largest family of blocks that is written down."""
@@ -79,9 +80,12 @@ class MaskLaw(ABC):
 
     def draw(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Int[Tensor, " batch"]:
         """The index of one block for every row."""
-        ladder = self.probs(x).cumsum(1)
         u = torch.rand(len(x), 1, generator=generator, dtype=torch.float64)
-        return torch.searchsorted(ladder, u * ladder[:, -1:])[:, 0].clamp(max=len(self.family) - 1)
+        return invert(self.probs(x).cumsum(1), u)[:, 0]
+
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        """One block for every row: true at the positions that it hides. Laws that need no list of blocks need none."""
+        return self.family[self.draw(x, generator)]
 
     def index(self, hidden: Bool[Tensor, " position"]) -> int:
         """Which block of the family hides exactly these positions."""
@@ -108,14 +112,16 @@ class _Independent(MaskLaw):
         return self.family.shape[1]
 
     def probs(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, "batch block"]:
-        if x.ndim != 2 or x.shape[1] != self.length:
-            raise ArgumentError(f"x of shape {tuple(x.shape)}: must be rows of {self.length} positions")
-        return self.weights.expand(len(x), -1)
+        return self.weights.expand(self._rows(x), -1)
 
     def draw(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Int[Tensor, " batch"]:
-        ladder = self.weights.cumsum(0)
-        u = torch.rand(len(x), generator=generator, dtype=torch.float64)
-        return torch.searchsorted(ladder, u * ladder[-1]).clamp(max=len(ladder) - 1)
+        u = torch.rand(self._rows(x), generator=generator, dtype=torch.float64)
+        return invert(self.weights.cumsum(0), u)
+
+    def _rows(self, x: Int[Tensor, "batch position"]) -> int:
+        if x.ndim != 2 or x.shape[1] != self.length:
+            raise ArgumentError(f"x of shape {tuple(x.shape)}: must be rows of {self.length} positions")
+        return len(x)
 
 
 @dataclass(frozen=True)
@@ -136,12 +142,17 @@ class UniformSize(_Independent):
     @cached_property
     def family(self) -> Bool[Tensor, "block position"]:
         _few(math.comb(self.positions, self.k), f"positions={self.positions}, k={self.k}")
-        chosen = torch.combinations(torch.arange(self.positions), self.k)
+        # torch.combinations would write down all N^k tuples first.
+        chosen = torch.tensor(list(combinations(range(self.positions), self.k)))
         return torch.zeros(len(chosen), self.positions, dtype=torch.bool).scatter(1, chosen, True)
 
     @cached_property
     def weights(self) -> Float[Tensor, " block"]:
         return torch.full((len(self.family),), 1 / len(self.family), dtype=torch.float64)
+
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        order = torch.rand(self._rows(x), self.positions, generator=generator).argsort(1)
+        return order < self.k
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,10 @@ class UniformSubset(_Independent):
         whole("positions", self.positions)
         number("rate", self.rate, above=0.0, most=1.0)
 
+    @property
+    def length(self) -> int:
+        return self.positions
+
     @cached_property
     def family(self) -> Bool[Tensor, "block position"]:
         _few(2**self.positions, f"positions={self.positions}")
@@ -168,6 +183,9 @@ class UniformSubset(_Independent):
     def weights(self) -> Float[Tensor, " block"]:
         hidden = self.family.sum(1).double()
         return self.rate**hidden * (1.0 - self.rate) ** (self.positions - hidden)
+
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        return torch.rand(self._rows(x), self.positions, generator=generator) < self.rate
 
 
 @dataclass(frozen=True)
@@ -211,6 +229,23 @@ class AdaptiveBlocks(MaskLaw):
         if len(self.table) != count:
             raise ArgumentError(f"table of {len(self.table)} rows: must be one for each of {count} states")
         object.__setattr__(self, "table", tuple(_law(row, len(self.blocks)) for row in self.table))
+        used = [block for block, column in zip(self.blocks, zip(*self.table, strict=True), strict=True) if any(column)]
+        _covers(used, self.positions)
+
+    @classmethod
+    def of(
+        cls,
+        positions: int,
+        blocks: Sequence[Sequence[int]],
+        rule: Callable[[Int[Tensor, "states position"]], Float[Tensor, "states block"]],
+        *,
+        symbols: int = 2,
+    ) -> AdaptiveBlocks:
+        """From a rule that gives every state its law over the blocks; single precision is enough."""
+        table = rule(all_states(symbols, whole("positions", positions))).double()
+        total = table.sum(1, keepdim=True)
+        table = torch.where((total - 1).abs() < 1e-6, table / total, table)
+        return cls(positions, tuple(map(tuple, blocks)), tuple(map(tuple, table.tolist())), symbols)
 
     @property
     def length(self) -> int:
@@ -230,7 +265,9 @@ class AdaptiveBlocks(MaskLaw):
 
     def probs(self, x: Int[Tensor, "batch position"]) -> Float[Tensor, "batch block"]:
         if x.ndim != 2 or x.shape[1] != self.length or bool(((x < 0) | (x >= self.symbols)).any()):
-            raise ArgumentError(f"x: must be rows of {self.length} symbols from 0 to {self.symbols - 1}")
+            raise ArgumentError(
+                f"x of shape {tuple(x.shape)}: must be rows of {self.length} symbols from 0 to {self.symbols - 1}"
+            )
         return self._table[(x * places(self.symbols, self.length)).sum(1)]
 
 
