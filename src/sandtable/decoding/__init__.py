@@ -10,7 +10,7 @@ from sandtable.decoding.error_prefixes import ErrorPrefixes, collect_error_prefi
 from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import Cost, Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
-from sandtable.decoding.quality import Bleu, bleu, exact_match, stutter_counts, stutter_rate, token_accuracy
+from sandtable.decoding.quality import Bleu, bleu, exact_match, stutter_rate, token_accuracy
 from sandtable.decoding.refine import mask_predict, refine, without_stutter
 from sandtable.decoding.rejecters import (
     Bottom,
@@ -100,7 +100,6 @@ __all__ = [
     "refine",
     "rejection",
     "smc",
-    "stutter_counts",
     "stutter_rate",
     "token_accuracy",
     "tokenwise_rejection",

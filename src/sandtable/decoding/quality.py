@@ -1,4 +1,4 @@
-"""What translations are worth: exact match, token accuracy, stutter, and BLEU of texts."""
+"""What translations are worth: exact match and token accuracy; of texts, BLEU and stutter."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError
-from sandtable.inputs import EOS, PAD, RESERVED
+from sandtable.inputs import PAD
 
 Ids = Int[Tensor, "row position"]
 
@@ -31,22 +30,11 @@ def token_accuracy(tokens: Ids, target: Ids) -> Float[Tensor, " row"]:
     return ((tokens == target) & real).sum(1).double() / real.sum(1)
 
 
-def stutter_counts(tokens: Ids, target: Ids | None = None) -> tuple[Int[Tensor, " row"], Int[Tensor, " row"]]:
-    """How many words repeat their left neighbour, and how many words have one.
-
-    A reference excuses the repetitions that it has itself: for each word, as many as there are in it.
-    """
-    pairs = _words(tokens)[:, 1:] & _words(tokens)[:, :-1]
-    if target is None:
-        return (pairs & (tokens[:, 1:] == tokens[:, :-1])).sum(1), pairs.sum(1)
-    size = 1 + max(int(tokens.max()), int(target.max()))
-    return (_repeats(tokens, size) - _repeats(target, size)).clamp(min=0).sum(1), pairs.sum(1)
-
-
 def stutter_rate(outputs: Sequence[str], references: Sequence[str] | None = None) -> tuple[float, float]:
     """Over texts: repetitions of a word per pair of neighbours, and the share of texts that have one.
 
-    Words are what stands between blanks. References excuse repetitions as in `stutter_counts`.
+    Words are what stands between blanks. A reference excuses, for each word, as many repetitions as it has itself; of
+    tokens, `probes.translation.neighbours` says the same.
     """
     if references is not None:
         _same_number(outputs, references)
@@ -80,18 +68,6 @@ def bleu(outputs: Sequence[str], references: Sequence[str], *, tokenize: str = "
     metric = BLEU(tokenize=tokenize)
     score = metric.corpus_score(list(outputs), [list(references)]).score
     return Bleu(score, str(metric.get_signature()))
-
-
-def _words(tokens: Ids) -> Bool[Tensor, "row position"]:
-    return (tokens >= RESERVED) & ((tokens == EOS).cumsum(1) == 0)
-
-
-def _repeats(tokens: Ids, size: int) -> Int[Tensor, "row vocab"]:
-    """How often each word repeats its left neighbour."""
-    words = _words(tokens)
-    again = words[:, 1:] & words[:, :-1] & (tokens[:, 1:] == tokens[:, :-1])
-    counts = torch.zeros(len(tokens), size, dtype=torch.long, device=tokens.device)
-    return counts.scatter_add_(1, tokens[:, 1:], again.long())
 
 
 def _together(tokens: Ids, target: Ids) -> tuple[Ids, Ids]:
