@@ -83,10 +83,6 @@ class MaskLaw(ABC):
         u = torch.rand(len(x), 1, generator=generator, dtype=torch.float64)
         return invert(self.probs(x).cumsum(1), u)[:, 0]
 
-    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
-        """One block for every row: true at the positions that it hides. Laws that need no list of blocks need none."""
-        return self.family[self.draw(x, generator)]
-
     def index(self, hidden: Bool[Tensor, " position"]) -> int:
         """Which block of the family hides exactly these positions."""
         found = (self.family == hidden).all(1).nonzero()
@@ -150,10 +146,6 @@ class UniformSize(_Independent):
     def weights(self) -> Float[Tensor, " block"]:
         return torch.full((len(self.family),), 1 / len(self.family), dtype=torch.float64)
 
-    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
-        order = torch.rand(self._rows(x), self.positions, generator=generator).argsort(1)
-        return order < self.k
-
 
 @dataclass(frozen=True)
 class UniformSubset(_Independent):
@@ -183,9 +175,6 @@ class UniformSubset(_Independent):
     def weights(self) -> Float[Tensor, " block"]:
         hidden = self.family.sum(1).double()
         return self.rate**hidden * (1.0 - self.rate) ** (self.positions - hidden)
-
-    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
-        return torch.rand(self._rows(x), self.positions, generator=generator) < self.rate
 
 
 @dataclass(frozen=True)
