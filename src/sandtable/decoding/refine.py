@@ -44,6 +44,7 @@ def refine(
     drop_stutter: bool = False,
     drop_initial: bool = False,
     alpha: float = 0.0,
+    length_weight: float = 0.0,
     early_stop: bool = True,
     trace: bool = False,
 ) -> Translated:
@@ -51,8 +52,10 @@ def refine(
 
     X^(0) has random words drawn from `generator` (or [MASK]s: `noise`), ⟨eos⟩ at the end. `lengths`, ⟨eos⟩ included,
     are given by an oracle, or the `beams` likeliest are tried and the best hypothesis is kept: the largest sum of the
-    last pass's log-probabilities, divided by ((5 + n)/6)^`alpha`. With `temperature` > 0 tokens are drawn instead, each
-    from its own law, cut to `top_k` tokens or the nucleus `top_p`; it is the law before the cut that is summed.
+    last pass's log-probabilities, divided by ((5 + n)/6)^`alpha`, plus `length_weight` times the log-probability of the
+    length itself. The published score leaves that out, and then one ⟨eos⟩ is a sure thing to write: where lengths are
+    easy to tell, a weight of 1 keeps targets from being far too short. With `temperature` > 0 tokens are drawn instead,
+    each from its own law, cut to `top_k` tokens or the nucleus `top_p`; it is the law before the cut that is summed.
 
     What a rejecter takes back is replaced by the `initial` token, the `previous` one, or the likeliest under the logits
     `summed` over passes. A hypothesis stops when nothing changes, where that tells the rest. At the end `drop_initial`
@@ -65,6 +68,7 @@ def refine(
     one_of("noise", noise, NOISES)
     one_of("replacement", replacement, REPLACEMENTS)
     number("alpha", alpha, least=0.0)
+    number("length_weight", length_weight, least=0.0)
     law = Truncation(temperature, top_p, top_k)
     if generator is None and (noise == "random" or not law.greedy):
         raise ArgumentError("generator=None: random words and sampling need one; without: noise='mask', temperature=0")
@@ -73,11 +77,12 @@ def refine(
     memory, scores = model.encode(source, seen)
     if lengths is None:
         width = min(whole("beams", beams), most)
-        lengths = scores.topk(width, dim=1).indices + 1
+        likeliest = scores.log_softmax(1).topk(width, dim=1)
+        lengths, bonus = likeliest.indices + 1, length_weight * likeliest.values.flatten()
     else:
         if lengths.shape != (rows,) or not 1 <= int(lengths.min()) <= int(lengths.max()) <= most:
             raise ArgumentError(f"lengths of shape {tuple(lengths.shape)}: must be one from 1 to {most} for every row")
-        lengths, width = lengths[:, None].to(source.device), 1
+        lengths, width, bonus = lengths[:, None].to(source.device), 1, 0.0
     size = lengths.flatten()
     begin = _begin(size, noise, model.size, chance)
     place = torch.arange(begin.shape[1], device=source.device)
@@ -89,7 +94,7 @@ def refine(
     loop = _Loop(model, begin, real, steps, law, chance, tuple(rejecters), replacement)
     final, sure, passes, states = loop.run(prepared, early_stop=early_stop, trace=trace)
     tokens, score, n = _ended(final, sure, begin, drop_initial=drop_initial, drop_stutter=drop_stutter)
-    score = score / ((5 + n.to(score.dtype)) / 6) ** alpha
+    score = score / ((5 + n.to(score.dtype)) / 6) ** alpha + bonus
     best = score.view(rows, width).argmax(1) + width * torch.arange(rows, device=source.device)
     return Translated(
         tokens=tokens[best],
