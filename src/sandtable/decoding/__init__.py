@@ -5,6 +5,10 @@ from sandtable.decoding.ancestral import ancestral, greedy
 from sandtable.decoding.backtrack import backtrack
 from sandtable.decoding.beam import autoregress, beam_search
 from sandtable.decoding.best_of import best_of_n, block_best_of_n
+from sandtable.decoding.blocks import BlockDynamics, ModelBlocks, Parallel
+from sandtable.decoding.chains import Chains, Sampler, run_chains
+from sandtable.decoding.clique_gibbs import CliqueGibbs, block_dynamics, k_gibbs
+from sandtable.decoding.conditional import Conditional, ExactConditional, MaskedNetwork, as_conditional
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.error_prefixes import ErrorPrefixes, collect_error_prefixes
 from sandtable.decoding.exact_model import ExactModel
@@ -49,12 +53,17 @@ from sandtable.decoding.vgb import vgb
 __all__ = [
     "Accepts",
     "Bleu",
+    "BlockDynamics",
     "Bottom",
+    "Chains",
+    "CliqueGibbs",
+    "Conditional",
     "Cost",
     "Draws",
     "EnumeratedValue",
     "ErrorPrefixes",
     "Event",
+    "ExactConditional",
     "ExactModel",
     "Floor",
     "Generation",
@@ -62,14 +71,18 @@ __all__ = [
     "LanguageModel",
     "Learnt",
     "LinearSchedule",
+    "MaskedNetwork",
+    "ModelBlocks",
     "MonteCarloValue",
     "Noisy",
+    "Parallel",
     "Predicate",
     "ProbeVerifier",
     "Random",
     "Rejecter",
     "Reward",
     "Round",
+    "Sampler",
     "ScaledNoise",
     "Session",
     "Stutter",
@@ -82,6 +95,7 @@ __all__ = [
     "View",
     "action_level",
     "ancestral",
+    "as_conditional",
     "as_language_model",
     "autoregress",
     "backtrack",
@@ -89,16 +103,19 @@ __all__ = [
     "best_of_n",
     "bleu",
     "block_best_of_n",
+    "block_dynamics",
     "block_rejection",
     "collect_error_prefixes",
     "exact_match",
     "exhaustive_tokenwise",
     "greedy",
     "hidden_states",
+    "k_gibbs",
     "learn_rejecter",
     "mask_predict",
     "refine",
     "rejection",
+    "run_chains",
     "smc",
     "stutter_rate",
     "token_accuracy",

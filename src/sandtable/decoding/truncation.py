@@ -60,13 +60,13 @@ class Truncation:
         """The probabilities with what is cut off set to zero."""
         # Only the values are sorted: they tell how many tokens are kept, and how likely the last of them is.
         if self.top_k is not None and self.top_k < probs.shape[-1]:
-            falling = probs.topk(self.top_k, dim=-1).values
+            ordered = probs.topk(self.top_k, dim=-1).values
         else:
-            falling = _falling(probs)
-        before = falling.cumsum(-1, dtype=torch.float64) - falling
-        total = before[:, -1:] + falling[:, -1:]
+            ordered = rising(probs).flip(-1)
+        before = ordered.cumsum(-1, dtype=torch.float64) - ordered
+        total = before[:, -1:] + ordered[:, -1:]
         kept = (before < self.top_p * total).sum(-1, keepdim=True).clamp(min=1)
-        last = falling.gather(-1, kept - 1)
+        last = ordered.gather(-1, kept - 1)
         cut = probs.masked_fill(probs < last, 0.0)
         surplus = (probs >= last).sum(-1, keepdim=True) - kept
         if bool((surplus > 0).any()):  # of tokens as likely as the last one kept, the first ones are
@@ -75,11 +75,11 @@ class Truncation:
         return cut
 
 
-def _falling(values: Float[Tensor, "row item"]) -> Float[Tensor, "row item"]:
-    """The values of every row in falling order; without their places, numpy does it many times faster than torch."""
+def rising(values: Float[Tensor, "row item"]) -> Float[Tensor, "row item"]:
+    """The values of every row in rising order; without their places, numpy does it many times faster than torch."""
     if values.device.type != "cpu":
-        return values.sort(dim=-1, descending=True).values
-    return torch.from_numpy(np.sort(values.detach().numpy(), axis=-1)).flip(-1)
+        return values.sort(dim=-1).values
+    return torch.from_numpy(np.sort(values.detach().numpy(), axis=-1))
 
 
 def inverse_cdf(weights: Float[Tensor, "row item"], uniform: Float[Tensor, " row"]) -> Int[Tensor, " row"]:

@@ -1,0 +1,138 @@
+"""Markov chains over Ω^N, many at once: what a step is, how to run one, and when a set of states is first reached.
+
+    sampler = k_gibbs(world, 3)
+    found = run_chains(sampler, start, steps=1000, generator=generator, until=lambda x: world.mode(x) == 1)
+    found.x, found.hits, found.censored()
+
+A step is a function of states and a generator; everything is one computation for all chains.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from sandtable.arguments import ArgumentError, whole
+from sandtable.decoding.truncation import rising
+from sandtable.worlds import FiniteLaw, MaskLaw, UniformSize, UniformSubset
+from sandtable.worlds.bits import bulk_generator
+
+States = Int[Tensor, "chain position"]
+
+
+class Sampler(ABC):
+    """One step of a chain: `sampler(x, generator)` refuses what is no state, `draw` trusts its states."""
+
+    @abstractmethod
+    def check(self, x: States) -> None:
+        """An `ArgumentError` unless every row of `x` is a state of the chain."""
+
+    @abstractmethod
+    def draw(self, x: States, generator: torch.Generator) -> States:
+        """The next state of every chain."""
+
+    def __call__(self, x: States, generator: torch.Generator) -> States:
+        self.check(x)
+        return self.draw(x, generator)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """Where chains are after `steps` steps, and when they were first where `until` says: at step `hits`, −1 for never.
+
+    `states` are all states from the start on, where they were asked for.
+    """
+
+    x: States
+    hits: Int[Tensor, " chain"]
+    steps: int
+    states: Int[Tensor, "time chain position"] | None = None
+
+    def censored(self) -> Int[Tensor, " chain"]:
+        """min(τ, steps) of every chain, τ the hitting time."""
+        return torch.where(self.hits < 0, self.steps, self.hits)
+
+
+def run_chains(
+    sampler: Sampler,
+    start: States,
+    *,
+    steps: int,
+    generator: torch.Generator,
+    until: Callable[[States], Bool[Tensor, " chain"]] | None = None,
+    stop: bool = True,
+    keep: bool = False,
+) -> Chains:
+    """`steps` steps of every chain. One for which `until` holds stays where it is and is no longer computed.
+
+    `stop=False` lets chains go on after they hit; `keep=True` keeps all states. A start with `until` true hits at 0.
+    """
+    whole("steps", steps, least=0)
+    sampler.check(start)
+    x, moving = start.clone(), start
+    hits = torch.full((len(x),), -1, device=x.device)
+    running = torch.arange(len(x), device=x.device)
+    kept = []
+    for step in range(steps + 1):
+        moving = sampler.draw(moving, generator) if step and len(running) else moving
+        if keep:
+            x[running] = moving
+            kept.append(x.clone())
+        if until is None:
+            continue
+        there = until(moving) & (hits[running] < 0)
+        if bool(there.any()):
+            hits[running[there]] = step
+            if stop:
+                x[running] = moving
+                running, moving = running[~there], moving[~there]
+        if stop and not len(running) and not keep:
+            break
+    x[running] = moving
+    return Chains(x, hits, steps, torch.stack(kept) if keep else None)
+
+
+def uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Float[Tensor, ...]:
+    """Numbers in [0, 1) with 53 bits, so that two of them are never the same, drawn where the generator lives.
+
+    On the CPU numpy draws them, from a seed that is one draw of the generator.
+    """
+    if generator.device.type == "cpu":
+        return torch.from_numpy(bulk_generator(generator).random(shape)).to(device)
+    return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).to(device)
+
+
+def largest(keys: Float[Tensor, "chain item"], count: Int[Tensor, " chain"] | int) -> Bool[Tensor, "chain item"]:
+    """Which of a row's keys are its `count` largest: of uniform keys, a uniform subset of that size."""
+    items = keys.shape[1]
+    count = torch.as_tensor(count, device=keys.device).expand(len(keys))
+    least = rising(keys).gather(1, (items - count).clamp(max=items - 1)[:, None])
+    return keys >= least.masked_fill(count[:, None] == 0, torch.inf)
+
+
+def draw_hidden(masks: MaskLaw, x: States, generator: torch.Generator) -> Bool[Tensor, "chain position"]:
+    """The positions that K ~ p(K | x) hides, without a list of all blocks where none is needed."""
+    shape = (len(x), masks.length)
+    if isinstance(masks, UniformSize):
+        return largest(uniform(shape, generator, x.device), masks.k)
+    if isinstance(masks, UniformSubset):
+        return uniform(shape, generator, x.device) < masks.rate
+    return masks.family[masks.draw(x.cpu(), generator)].to(x.device)
+
+
+def check_rows(x: States) -> None:
+    """An `ArgumentError` unless `x` has the shape of states."""
+    if not isinstance(x, Tensor) or x.is_floating_point() or x.dtype == torch.bool or x.ndim != 2 or not len(x):
+        what = f"of shape {tuple(x.shape)}, {x.dtype}" if isinstance(x, Tensor) else f"of type {type(x).__name__}"
+        raise ArgumentError(f"x {what}: must be whole numbers, chain × position, at least one chain")
+
+
+def check_law(law: FiniteLaw, x: States) -> None:
+    """An `ArgumentError` unless every row of `x` is in Ω^N."""
+    check_rows(x)
+    law.check(x)
