@@ -133,6 +133,8 @@ def test_mistakes_are_one_line_and_status_two(run, words, message):
     ("words", "message"),
     [
         (["sample", "topic"], "did you mean 'topics'?"),
+        (["sample", "drops"], "did you mean 'drop'?"),
+        (["sample", "dialect", "--set", "distilled=2"], "distilled=2: must be True or False"),
         (["sample", "topics", "-n", "0"], "-n=0"),
         (["sample", "topics", "--set", "topic=3"], "did you mean 'topics'?"),
         (["sample", "topics", "--set", "topics"], "must be NAME=VALUE"),
@@ -163,6 +165,15 @@ def test_sample_shows_documents(run):
     assert run("sample", "topics", "-n", "3", "--set", "length=4,4", "--seed", "1", toys=False)[1] != out
 
 
+def test_sample_shows_translations(run):
+    status, out, _ = run("sample", "drop", "-n", "4", "--set", "distilled=true", "--set", "keep=1.0", toys=False)
+    assert status == 0
+    for line in out.splitlines():
+        source, target = line.split(" → ")
+        assert target == source.replace("s", "a") + " ⟨eos⟩"
+    assert len(out.splitlines()) == 4
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -173,11 +184,14 @@ def test_sample_shows_documents(run):
         ("(2, 5)", (2, 5)),
         ("2,5", (2, 5)),
         ("none", None),
+        ("True", True),
+        ("false", False),
         ("a", "a"),
     ],
 )
 def test_values_are_parsed_not_evaluated(text, value):
-    assert parse_value(text) == value
+    found = parse_value(text)
+    assert (type(found), found) == (type(value), value)
 
 
 def test_interruption_is_status_130(run, monkeypatch):

@@ -199,8 +199,9 @@ def sample(
     law = make(**(defaults | given))
     batch = law.sample(count, torch.Generator().manual_seed(seed))
     print(f"{law}", file=sys.stderr)
-    for tokens, real in zip(batch.x, batch.mask, strict=True):
-        print(" ".join(law.vocab.tokens[token] for token in tokens[real].tolist()))
+    for row in range(count):
+        given = [] if batch.given is None else [law.vocab.text(batch.given.x[row][batch.given.mask[row]])]
+        print(" → ".join([*given, law.vocab.text(batch.x[row][batch.mask[row]])]))
 
 
 app.command()(topics)

@@ -7,11 +7,13 @@ from typing import Any
 
 from sandtable.arguments import ArgumentError, one_of
 
+_NAMED = {"none": None, "true": True, "false": False}
 
-def parse_value(text: str) -> int | float | str | tuple[int, ...] | None:
-    """What a person means by `text`: none, a whole number, a number, whole numbers with commas between, or a word."""
-    if text.lower() == "none":
-        return None
+
+def parse_value(text: str) -> bool | int | float | str | tuple[int, ...] | None:
+    """What a person means: none, true or false, a whole number, a number, whole numbers with commas between, a word."""
+    if text.lower() in _NAMED:
+        return _NAMED[text.lower()]
     if "," in text:
         parts = [part.strip() for part in text.strip("()").split(",") if part.strip()]
         if not parts or not all(part.lstrip("+-").isdecimal() for part in parts):

@@ -18,7 +18,7 @@ from sandtable.worlds.ising import CliqueIsing, Ising
 from sandtable.worlds.masks import AdaptiveBlocks, BertMasking, Blocks, MaskLaw, UniformSize, UniformSubset
 from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
 from sandtable.worlds.topics import TopicModel
-from sandtable.worlds.translation import DialectTask, DropTask, FertilityTask
+from sandtable.worlds.translation import DialectTask, DropTask, FertilityTask, translation_task
 
 __all__ = [
     "AdaptiveBlocks",
@@ -55,4 +55,5 @@ __all__ = [
     "Vocab",
     "World",
     "Zeros",
+    "translation_task",
 ]

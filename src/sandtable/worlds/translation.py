@@ -8,14 +8,15 @@ source, and one right answer is left. In every batch `x` is the target with ⟨e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, probability, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, probability, whole
 from sandtable.inputs import EOS, MASK, PAD, RESERVED
 from sandtable.worlds.base import Batch, Vocab
 
@@ -50,6 +51,8 @@ class _Task:
         whole("symbols", self.symbols, least=2)
         whole("length", self.length, most=self.symbols)
         whole("table_seed", self.table_seed, least=0)
+        if not isinstance(self.distilled, bool):
+            raise ArgumentError(f"distilled={self.distilled!r}: must be True or False")
 
     @property
     def renderings(self) -> tuple[str, ...]:
@@ -254,3 +257,20 @@ class DialectTask(_Task):
         if self.distilled:
             return self._logs(valid & (kind[:, 0] == self.table.to(source.device)[symbols[:, 0]]), 0.0)
         return self._logs(valid, -math.log(self.dialects))
+
+
+TRANSLATION_TASKS: dict[str, type[DropTask] | type[FertilityTask] | type[DialectTask]] = {
+    "drop": DropTask,
+    "fertility": FertilityTask,
+    "dialect": DialectTask,
+}
+
+
+def translation_task(name: str, **settings: Any) -> DropTask | FertilityTask | DialectTask:
+    """The task of that name: "drop", "fertility" or "dialect"."""
+    make = TRANSLATION_TASKS[one_of("task", name, TRANSLATION_TASKS)]
+    known = [field.name for field in fields(make)]
+    for setting in settings:
+        if setting not in known:
+            raise ArgumentError(f"{setting}: not a setting of the task {name!r}{nearest(setting, known)}")
+    return make(**settings)
