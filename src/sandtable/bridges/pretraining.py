@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, number, whole
-from sandtable.bridges.huggingface import load_tokenizer
+from sandtable.bridges.huggingface import is_masked_lm, load_tokenizer
 from sandtable.bridges.tokens import TextWorld, TokenCorpus
 from sandtable.inputs import Selected, Tokens
 from sandtable.models import Normal
@@ -34,7 +34,7 @@ class MaskedModel(nn.Module):
 
     def __init__(self, model: nn.Module, *, attention_scale: float | None = None) -> None:
         super().__init__()
-        if not _is_masked_lm(model):
+        if not is_masked_lm(model):
             raise ArgumentError(
                 f"model={type(model).__name__}: must be a Hugging Face encoder with a masked-LM head (…ForMaskedLM)"
             )
@@ -125,17 +125,6 @@ class MaskedModel(nn.Module):
             return self.model(**inputs, return_dict=True)
         finally:
             handle.remove()
-
-
-def _is_masked_lm(model: nn.Module) -> bool:
-    """Whether the model's class is one that Hugging Face lists for masked LM, without a decoder."""
-    try:
-        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    except ImportError as error:
-        raise ArgumentError("MaskedModel: needs transformers; pip install 'sandtable[text]'") from error
-    config = getattr(model, "config", None)
-    listed = any(kind.__name__ in MODEL_FOR_MASKED_LM_MAPPING_NAMES.values() for kind in type(model).__mro__)
-    return listed and not any(getattr(config, name, False) for name in ("is_encoder_decoder", "is_decoder"))
 
 
 def bert_like(

@@ -3,13 +3,17 @@
 from sandtable.bridges.huggingface.generate import CustomGenerate, backtracking
 from sandtable.bridges.huggingface.language_model import HuggingFaceModel, load
 from sandtable.bridges.huggingface.loading import library, load_model, load_tokenizer, no_progress_bars
+from sandtable.bridges.huggingface.masked import HuggingFaceMasked, is_masked_lm, load_masked
 
 __all__ = [
     "CustomGenerate",
+    "HuggingFaceMasked",
     "HuggingFaceModel",
     "backtracking",
+    "is_masked_lm",
     "library",
     "load",
+    "load_masked",
     "load_model",
     "load_tokenizer",
     "no_progress_bars",
