@@ -45,6 +45,9 @@ WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "dyck": ("FixedLengthDyck", {}),
     "dyck-prefixes": ("DyckPrefixes", {}),
     "dyck-words": ("DyckWords", {}),
+    "drop": ("DropTask", {}),
+    "fertility": ("FertilityTask", {}),
+    "dialect": ("DialectTask", {}),
     "ising": ("CliqueIsing", {"size": 8, "clique": 4, "coupling": 0.3}),
 }
 _COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
