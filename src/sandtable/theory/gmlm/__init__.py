@@ -3,6 +3,7 @@
 After Li, Kirchmeyer, Mehta, Qin, Dadachev, Papineni, Kumar & Risteski (2024), corrected where the text errs.
 
 - `fisher`: the information in a mask law, and the variance of what it estimates;
+- `estimation`: the estimators themselves, hundreds of fits in one computation;
 - `chains`: block dynamics as matrices — Dirichlet forms, Poincaré constants, stationary laws, total correlation;
 - `tensorisation`: the constant that turns an error of conditionals into one of the joint law;
 - `finite_sample`: the bound on what n sequences and m masks teach;
@@ -10,6 +11,6 @@ After Li, Kirchmeyer, Mehta, Qin, Dadachev, Papineni, Kumar & Risteski (2024), c
 - `kernels`: the Transformer that realises any positive product kernel.
 """
 
-from sandtable.theory.gmlm import chains, clique, finite_sample, fisher, kernels, tensorisation
+from sandtable.theory.gmlm import chains, clique, estimation, finite_sample, fisher, kernels, tensorisation
 
-__all__ = ["chains", "clique", "finite_sample", "fisher", "kernels", "tensorisation"]
+__all__ = ["chains", "clique", "estimation", "finite_sample", "fisher", "kernels", "tensorisation"]

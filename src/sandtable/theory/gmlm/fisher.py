@@ -10,6 +10,7 @@ K. Masks that depend on x enter through the weights p(x) p(K | x).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import combinations
 from math import comb
@@ -17,22 +18,28 @@ from math import comb
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.func import jacrev
+from torch.func import jacfwd
 
-from sandtable.arguments import ArgumentError, whole
-from sandtable.worlds.finite import FiniteLaw, all_states, conditional_log_probs, over_hidden
+from sandtable.arguments import ArgumentError, number, whole
+from sandtable.worlds.finite import FiniteLaw, all_states, conditional_log_probs, marginals, over_hidden
 from sandtable.worlds.ising import spins
 from sandtable.worlds.masks import MaskLaw
 
 Family = Callable[[Float[Tensor, " parameter"]], Float[Tensor, " states"]]
 """θ ↦ log p_θ of every state, up to a constant."""
 
+SMALLEST = 1e-300
+"""In place of a mass of zero where one divides by it; whatever is divided is zero too."""
 
-def ising_statistics(length: int) -> Float[Tensor, "states parameter"]:
-    """T(x) = (s_i; s_i s_j, i < j) of every state: p_θ ∝ exp⟨θ, T⟩ with θ = (h, J)."""
+# -- families --------------------------------------------------------------------------------------------------------
+
+
+def ising_statistics(length: int, *, fields: bool = True) -> Float[Tensor, "states parameter"]:
+    """T(x) = (s_i; s_i s_j, i < j) of every state: p_θ ∝ exp⟨θ, T⟩ with θ = (h, J), or θ = J without `fields`."""
     s = spins(all_states(2, length))
     first, second = torch.triu_indices(length, length, 1)
-    return torch.cat([s, s[:, first] * s[:, second]], 1)
+    pairs = s[:, first] * s[:, second]
+    return torch.cat([s, pairs], 1) if fields else pairs
 
 
 def exponential(statistics: Float[Tensor, "states parameter"]) -> Family:
@@ -42,17 +49,50 @@ def exponential(statistics: Float[Tensor, "states parameter"]) -> Family:
 
 def scores(family: Family, theta: Float[Tensor, " parameter"]) -> Float[Tensor, "states parameter"]:
     """∇_θ log p_θ(x) of every state, by automatic differentiation."""
-    return jacrev(lambda at: family(at).log_softmax(0))(theta)  # pyright: ignore[reportReturnType]
+    return jacfwd(lambda at: family(at).log_softmax(0))(theta)  # pyright: ignore[reportReturnType]
+
+
+def masked_scores(
+    family: Family, theta: Float[Tensor, " parameter"], masks: MaskLaw, *, symbols: int = 2, conditioned: bool = True
+) -> Float[Tensor, "states block parameter"]:
+    """∇_θ log p_θ(x_K | x_−K, K) of every state and block, by differentiating the conditionals themselves."""
+    chosen = _chosen(masks, symbols, conditioned)
+
+    def conditionals(at: Tensor) -> Tensor:
+        logs = family(at)
+        return torch.stack(
+            [
+                conditional_log_probs(logs, hidden, symbols, None if chosen is None else chosen[:, block])
+                for block, hidden in enumerate(masks.family)
+            ],
+            1,
+        )
+
+    return jacfwd(conditionals)(theta)  # pyright: ignore[reportReturnType]
+
+
+# -- information -----------------------------------------------------------------------------------------------------
 
 
 def information(
     scores: Float[Tensor, "states parameter"], law: FiniteLaw, masks: MaskLaw
 ) -> Float[Tensor, "parameter parameter"]:
-    """H = E_{x ~ law, K ~ masks} Cov(score | x_−K, K) = E[s sᵀ] − E[m_K m_Kᵀ], m_K the mean of s given what is seen."""
-    weights, seen = _weights(scores, law, masks), torch.zeros(scores.shape[1], scores.shape[1], dtype=scores.dtype)
-    for hidden, weight in zip(masks.family, weights.T, strict=True):
-        seen += _explained(scores, weight, hidden, law.symbols)
-    return scores.T @ (law.probs[:, None] * scores) - seen
+    """H = E_{x ~ law, K ~ masks} Cov(score | x_−K, K) = E[s sᵀ] − E[m mᵀ], m the mean of s given what is seen.
+
+    For masks that do not look at x all blocks share partial sums: (|Ω|+1)^N d + |blocks| |Ω|^{N−k} d² for d parameters.
+    """
+    _check(scores, law, masks)
+    seen = torch.zeros(scores.shape[1], scores.shape[1], dtype=scores.dtype)
+    p = law.probs[:, None]
+    if masks.adaptive:
+        for hidden, weight in zip(masks.family, joint(law, masks).T, strict=True):
+            sums = over_hidden(weight[:, None] * torch.cat([scores, torch.ones_like(p)], 1), hidden, law.symbols)
+            seen += _explained(sums)
+    else:
+        weights = masks.probs(law.states[:1])[0].tolist()
+        for block, sums in marginals(torch.cat([p * scores, p], 1), masks.family, law.symbols):
+            seen += weights[block] * _explained(sums)
+    return scores.T @ (p * scores) - seen
 
 
 def fisher(scores: Float[Tensor, "states parameter"], law: FiniteLaw) -> Float[Tensor, "parameter parameter"]:
@@ -70,64 +110,53 @@ def increment(scores: Float[Tensor, "states parameter"], law: FiniteLaw, k: int)
     total = torch.zeros(scores.shape[1], scores.shape[1], dtype=scores.dtype)
     p, shape = law.probs, (law.symbols,) * law.length
     for block in combinations(range(law.length), k + 1):
-        joint = (p[:, None] * scores).reshape(*shape, -1)
+        summed = (p[:, None] * scores).reshape(*shape, -1)
         mass = p.reshape(*shape, 1)
-        outer = joint.sum(block, keepdim=True) / mass.sum(block, keepdim=True)
+        outer = summed.sum(block, keepdim=True) / mass.sum(block, keepdim=True).clamp(min=SMALLEST)
         for place in block:
             rest = tuple(i for i in block if i != place)
             weight = mass.sum(rest, keepdim=True) if rest else mass
-            score = (joint.sum(rest, keepdim=True) if rest else joint) / weight - outer
-            score = score.reshape(-1, scores.shape[1])
+            mean = (summed.sum(rest, keepdim=True) if rest else summed) / weight.clamp(min=SMALLEST)
+            score = (mean - outer).reshape(-1, scores.shape[1])
             total += score.T @ (weight.reshape(-1, 1) * score)
     return total / (comb(law.length, k + 1) * (k + 1))
+
+
+# -- variance --------------------------------------------------------------------------------------------------------
 
 
 def asymptotic_covariance(information: Float[Tensor, "p p"]) -> Float[Tensor, "p p"]:
     """Γ = H^{−1}; refused where the masks leave a direction of θ unseen."""
     values, vectors = torch.linalg.eigh(information)
-    if float(values[0]) <= 1e-12 * max(float(values[-1]), 1e-300):
+    if float(values[0]) <= 1e-12 * max(float(values[-1]), SMALLEST):
         raise ArgumentError(f"information: smallest eigenvalue {float(values[0]):.3g}; these masks do not identify θ")
     return vectors @ (vectors.T / values[:, None])
 
 
-def averaged_covariance(
-    scores: Float[Tensor, "states parameter"], law: FiniteLaw, masks: MaskLaw
+def covariance_of_many(
+    scores: Float[Tensor, "states parameter"], law: FiniteLaw, masks: MaskLaw, *, each: float = math.inf
 ) -> Float[Tensor, "p p"]:
-    """H^{−1} Cov(Σ_K p(K | x) score_K) H^{−1}: the variance when every sequence shows all of its masks at once.
+    """Γ when every sequence is shown with `each` = m masks of its own; ∞ averages over all p(K | x).
 
-    No information-matrix equality then (Godambe's sandwich), and hardly any dependence on the size of the masks.
+    H^{−1} (H/m + (1 − 1/m) V) H^{−1}, V = Cov(Σ_K p(K | x) score_K). Only m = 1 has the information-matrix equality;
+    m → ∞ is Godambe's sandwich, which hardly depends on the size of the masks.
     """
-    weights, mean = _weights(scores, law, masks), torch.zeros_like(scores)
-    for hidden, weight in zip(masks.family, weights.T, strict=True):
-        axes, shape = hidden.nonzero()[:, 0].tolist(), (law.symbols,) * law.length
+    number("each", 1.0 if each == math.inf else each, least=1.0)
+    _check(scores, law, masks)
+    mean = torch.zeros_like(scores)
+    shape = (law.symbols,) * law.length
+    for hidden, pick in zip(masks.family, masks.probs(law.states).T, strict=True):
+        axes = hidden.nonzero()[:, 0].tolist()
         if not axes:
             continue
-        mass = weight.reshape(*shape, 1)
-        given = (weight[:, None] * scores).reshape(*shape, -1).sum(axes, keepdim=True)
-        given = given / mass.sum(axes, keepdim=True).clamp(min=1e-300)
-        mean += (weight / law.probs.clamp(min=1e-300))[:, None] * (
-            scores - given.expand(*shape, -1).reshape(scores.shape)
-        )
-    bread = asymptotic_covariance(information(scores, law, masks))
-    return bread @ (mean.T @ (law.probs[:, None] * mean)) @ bread
-
-
-def population_loss(family: Family, law: FiniteLaw, masks: MaskLaw, *, conditioned: bool = True) -> Family:
-    """θ ↦ L(θ) = −E_{x ~ law, K} log p_θ(x_K | x_−K, K), to differentiate.
-
-    `conditioned=False` leaves K out of the condition: the same for masks that do not look at x, biased for others.
-    """
-    weights = law.probs[:, None] * masks.probs(law.states)
-    chosen = masks.probs(law.states).log() if masks.adaptive and conditioned else None
-
-    def loss(theta: Float[Tensor, " parameter"]) -> Tensor:
-        logs, total = family(theta), torch.zeros((), dtype=theta.dtype)
-        for block, hidden in enumerate(masks.family):
-            given = conditional_log_probs(logs, hidden, law.symbols, None if chosen is None else chosen[:, block])
-            total = total - torch.where(weights[:, block] > 0, weights[:, block] * given, 0.0).sum()
-        return total
-
-    return loss
+        weight = (law.probs * pick)[:, None]
+        sums = torch.cat([weight * scores, weight], 1).reshape(*shape, -1).sum(axes, keepdim=True)
+        given = sums[..., :-1] / sums[..., -1:].clamp(min=SMALLEST)
+        mean += pick[:, None] * (scores - given.expand(*shape, -1).reshape(scores.shape))
+    hessian = information(scores, law, masks)
+    bread = asymptotic_covariance(hessian)
+    between = mean.T @ (law.probs[:, None] * mean)
+    return bread @ (hessian / each + (1 - 1 / each) * between) @ bread
 
 
 def independent_trace(length: int, k: int) -> float:
@@ -137,17 +166,62 @@ def independent_trace(length: int, k: int) -> float:
     return n * n / k + comb(n, 2) / (1 - (n - k) * (n - k - 1) / (n * (n - 1)))
 
 
-def _weights(scores: Tensor, law: FiniteLaw, masks: MaskLaw) -> Float[Tensor, "states block"]:
+# -- the loss --------------------------------------------------------------------------------------------------------
+
+
+def joint(law: FiniteLaw, masks: MaskLaw) -> Float[Tensor, "states block"]:
     """p(x) p(K | x)."""
-    if len(scores) != len(law.probs):
-        raise ArgumentError(f"scores with {len(scores)} rows: must be one for each of {len(law.probs)} states")
     if masks.length != law.length:
         raise ArgumentError(f"masks over {masks.length} positions: the law has {law.length}")
     return law.probs[:, None] * masks.probs(law.states)
 
 
-def _explained(scores: Tensor, weight: Tensor, hidden: Tensor, symbols: int) -> Tensor:
-    """Σ over x_−K of mass · mean meanᵀ."""
-    totals = over_hidden(weight[:, None] * scores, hidden, symbols)
-    mass = over_hidden(weight, hidden, symbols)
-    return totals.T @ (totals / mass.clamp(min=1e-300)[:, None])
+def masked_loss(
+    family: Family, masks: MaskLaw, *, symbols: int = 2, conditioned: bool = True
+) -> Callable[[Float[Tensor, " parameter"], Float[Tensor, "states block"]], Tensor]:
+    """(θ, f) ↦ −Σ f(x, K) log p_θ(x_K | x_−K, K), f a law or frequencies of pairs (x, K).
+
+    `conditioned=False` leaves K out of the condition: the same for masks that do not look at x, biased for others.
+    """
+    chosen, blocks = _chosen(masks, symbols, conditioned), list(masks.family)
+
+    def loss(theta: Float[Tensor, " parameter"], pairs: Float[Tensor, "states block"]) -> Tensor:
+        logs, total = family(theta), torch.zeros((), dtype=theta.dtype, device=theta.device)
+        for block, hidden in enumerate(blocks):
+            if not bool(hidden.any()):
+                continue
+            given = conditional_log_probs(logs, hidden, symbols, None if chosen is None else chosen[:, block])
+            weight = pairs[:, block]
+            total = total - (weight * torch.where(weight > 0, given, 0.0)).sum()
+        return total
+
+    return loss
+
+
+def population_loss(
+    family: Family, law: FiniteLaw, masks: MaskLaw, *, conditioned: bool = True
+) -> Callable[[Float[Tensor, " parameter"]], Tensor]:
+    """θ ↦ L(θ) = −E_{x ~ law, K} log p_θ(x_K | x_−K, K), to differentiate."""
+    loss, pairs = masked_loss(family, masks, symbols=law.symbols, conditioned=conditioned), joint(law, masks)
+    return lambda theta: loss(theta, pairs)
+
+
+# -- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _chosen(masks: MaskLaw, symbols: int, conditioned: bool) -> Float[Tensor, "states block"] | None:
+    """log p(K | x) where it must enter the conditionals."""
+    return masks.probs(all_states(symbols, masks.length)).log() if masks.adaptive and conditioned else None
+
+
+def _check(scores: Tensor, law: FiniteLaw, masks: MaskLaw) -> None:
+    if len(scores) != len(law.probs):
+        raise ArgumentError(f"scores with {len(scores)} rows: must be one for each of {len(law.probs)} states")
+    if masks.length != law.length:
+        raise ArgumentError(f"masks over {masks.length} positions: the law has {law.length}")
+
+
+def _explained(sums: Float[Tensor, "visible column"]) -> Float[Tensor, "p p"]:
+    """Σ over x_−K of mass · mean meanᵀ; the last column of the sums is the mass."""
+    totals, mass = sums[:, :-1], sums[:, -1:].clamp(min=SMALLEST)
+    return totals.T @ (totals / mass)
