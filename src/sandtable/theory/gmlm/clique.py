@@ -7,11 +7,11 @@ the whole clique down. What is exact at any size is in `sandtable.theory.gmlm.ma
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.worlds import CliqueIsing
@@ -154,25 +154,23 @@ def reach_bound(world: CliqueIsing, *, k: int, denominator: str = "counted") -> 
     j0, top = _reach(world, k)
     c = world.clique
     rest = {
-        "counted": logsumexp([2 * j0, c * math.log(2) + math.log1p(-(2.0 ** (1 - c)))]),
+        "counted": _log_sum([2 * j0, c * math.log(2) + math.log1p(-(2.0 ** (1 - c)))]),
         "fused": 2 * j0 + 2 * c - 2,
-        "twice": logsumexp([2 * j0, math.log(2 * c - 2)]),
+        "twice": _log_sum([2 * j0, math.log(2 * c - 2)]),
     }[one_of("denominator", denominator, DENOMINATORS)]
-    return holds_clique(world.size, c, k) * math.exp(top - logsumexp([top, float(rest)]))
+    return holds_clique(world.size, c, k) * math.exp(top - _log_sum([top, rest]))
 
 
 def reach_enumerated(world: CliqueIsing, *, k: int) -> float:
     """The proof's own sum: R₁ against R₋₁ and every z of the clique's other states at its largest, e^{−2J₀} of R₋₁."""
     j0, top = _reach(world, k)
     weights = [top, 2 * j0] + [0.0] * (2 ** whole("clique", world.clique, most=20) - 2)
-    return holds_clique(world.size, world.clique, k) * math.exp(top - logsumexp(weights))
+    return holds_clique(world.size, world.clique, k) * math.exp(top - _log_sum(weights))
 
 
 def joint_reach(world: CliqueIsing, *, k: int) -> float:
     """Exactly how likely one step draws the whole clique, and draws it up: C(N−c, k−c)/C(N, k) · p(R₁)."""
-    from sandtable.theory.gmlm.magnetisation import clique_law
-
-    return holds_clique(world.size, world.clique, k) * float(clique_law(world)[-1])
+    return holds_clique(world.size, world.clique, k) * float(world.log_up.softmax(0)[-1])
 
 
 def reach_steps(world: CliqueIsing, *, k: int, delta: float, denominator: str = "counted") -> int:
@@ -217,6 +215,10 @@ def _reach(world: CliqueIsing, k: int) -> tuple[float, float]:
     whole("k", k, least=world.clique, most=world.size)
     found = require_strong(world)
     return found.slack, 2 * (found.slack + found.clique_field)
+
+
+def _log_sum(logs: Sequence[float]) -> float:
+    return float(np.logaddexp.reduce(logs))
 
 
 def _delta(value: float) -> float:

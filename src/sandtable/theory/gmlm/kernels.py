@@ -6,11 +6,14 @@ for any positive table π.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
+from scipy.special import entr
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, number
 from sandtable.models import MLP, Block, SoftmaxAttention, Transformer
 from sandtable.worlds.finite import all_states, state_count
 
@@ -73,7 +76,7 @@ def _write_pairs(block: Block, n: int, size: int, e: int, p: int, u: int) -> Non
             unit = i * size + a
             mlp.W_in[e + a, unit] = mlp.W_in[p + i, unit] = 1.0
             mlp.W_out[unit, u + unit] = 1.0
-    mlp.b_in -= 1.0
+    mlp.b_in.sub_(1.0)
 
 
 def _gather(block: Block, n: int, u: int, g: int, pairs: int) -> None:
@@ -91,8 +94,23 @@ def _look_up(block: Block, table: Tensor, p: int, g: int, out: int) -> None:
     inputs = torch.nn.functional.one_hot(all_states(size, n), size).double().flatten(1)
     mlp.W_in[g : g + n * size] = inputs.T.repeat_interleave(n, 1)
     mlp.W_in[p : p + n] = torch.eye(n).double().repeat(1, states)
-    mlp.b_in -= float(n)
+    mlp.b_in.sub_(float(n))
     mlp.W_out[:, out:] = table.log().reshape(states * n, size)
+
+
+def two_spin_correlation(coupling: float) -> float:
+    """Total correlation of two spins without fields, ln 2 − H(½(1 + tanh J)): no product law is nearer in KL."""
+    together = (1 + math.tanh(number("coupling", coupling))) / 2
+    return math.log(2) - float(entr(together) + entr(1 - together))
+
+
+def two_spin_distance(coupling: float) -> float:
+    """The least total variation between two spins without fields and a product law, √(1 + tanh |J|) − 1.
+
+    With a = p(++) = ¼(1 + tanh J) the nearest product has both spins up with probability √a: it gives ++ exactly a, and
+    what −− lacks, 2√a − 1, it gives to +− and −+. As J grows this tends to √2 − 1.
+    """
+    return math.sqrt(1 + math.tanh(abs(number("coupling", coupling)))) - 1
 
 
 def kernel_of(model: Transformer, *, length: int, symbols: int) -> Float[Tensor, "states states"]:

@@ -51,7 +51,7 @@ class Magnetisation:
         # The n-th power of [[Q, I], [0, I]] holds I + Q + … + Q^{n−1}, Q the chain away from R₁.
         inside, eye = self.transition[:c, :c], np.eye(c)
         block = np.block([[inside, eye], [np.zeros((c, c)), eye]])
-        return float(np.linalg.matrix_power(block, budget)[start, c:].sum())
+        return min(float(budget), float(np.linalg.matrix_power(block, budget)[start, c:].sum()))
 
     def escape_probability(self, steps: int, *, start: int = 0, most: int = -2) -> float:
         """P(m_t > `most` for some t ≤ steps), m = 2u − c: the chance that the clique was not held down.
