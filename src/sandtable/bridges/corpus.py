@@ -172,10 +172,10 @@ def _read(path: Path, field: str, separator: str | None, longest: int, in_folder
         return _records(path, field)
     if separator is None:
         separator = _guess_separator(path, small=in_folder and path.stat().st_size <= _SMALL_FILE)
-    return _split(_lines(path, _BLOCK), separator, longest)
+    return _split(read_lines(path, _BLOCK), separator, longest)
 
 
-def _lines(path: Path, most: int) -> Iterator[str]:
+def read_lines(path: Path, most: int) -> Iterator[str]:
     """Lines of a text file, plain or gzipped, in parts where longer than `most` characters."""
     opener = gzip.open if path.suffix.lower() == ".gz" else open
     try:
@@ -191,7 +191,7 @@ def _lines(path: Path, most: int) -> Iterator[str]:
 
 
 def _records(path: Path, field: str) -> Iterator[str]:
-    for number, line in enumerate(_lines(path, _LARGEST_RECORD), start=1):
+    for number, line in enumerate(read_lines(path, _LARGEST_RECORD), start=1):
         if line.isspace():
             continue
         try:
@@ -199,10 +199,11 @@ def _records(path: Path, field: str) -> Iterator[str]:
         except (json.JSONDecodeError, RecursionError) as error:
             raise ArgumentError(f"source={str(path)!r}: line {number} is not JSON ({error})") from error
         record = record if isinstance(record, dict) else {}
-        yield _field(record, field, f"{path} line {number}")
+        yield text_of(record, field, f"{path} line {number}")
 
 
-def _field(record: Mapping[str, Any], field: str, where: str) -> str:
+def text_of(record: Mapping[str, Any], field: str, where: str) -> str:
+    """The text in a field of a record, or an `ArgumentError` that says `where` it should have been."""
     if field not in record:
         known = f"{', '.join(record) or 'none'}{nearest(field, list(record))}"
         raise ArgumentError(f"field={field!r}: not in {where}, whose fields are {known}")
@@ -217,7 +218,7 @@ _TITLE = re.compile(r"= (?!=).*(?<!=) =")
 
 def _guess_separator(path: Path, *, small: bool) -> str:
     """Where documents seem to end, from the first lines of a file."""
-    lines = "".join(itertools.islice(_lines(path, _BLOCK // 16), 200)).strip()[:_BLOCK].split("\n")
+    lines = "".join(itertools.islice(read_lines(path, _BLOCK // 16), 200)).strip()[:_BLOCK].split("\n")
     if _TITLE.fullmatch(lines[0].strip()):
         return "title"
     if small:
@@ -255,7 +256,13 @@ def _plain_wikitext(line: str) -> str:
 
 
 def _dataset(source: str | Path, split: str, field: str, config: str | None) -> Callable[[], Iterator[str]]:
-    """Texts of a data set: one made by `save_to_disk`, or one of the hub, streamed."""
+    """Texts of a data set."""
+    records = open_records(source, split, config)
+    return lambda: (text_of(record, field, f"data set {str(source)!r}") for record in records())
+
+
+def open_records(source: str | Path, split: str, config: str | None) -> Callable[[], Iterator[Mapping[str, Any]]]:
+    """Records of a data set: one made by `save_to_disk`, or one of the hub, streamed."""
     name = str(source)
     try:
         import datasets
@@ -268,10 +275,9 @@ def _dataset(source: str | Path, split: str, field: str, config: str | None) -> 
         raise ArgumentError(f"source={name!r}: no path or reachable data set ({clean(str(error))[:200]})") from error
     data = data[one_of("split", split, list(data))] if isinstance(data, dict) else data
 
-    def read() -> Iterator[str]:
+    def read() -> Iterator[Mapping[str, Any]]:
         try:
-            for record in data:
-                yield _field(record, field, f"data set {name!r}")
+            yield from data
         except OSError as error:
             raise ArgumentError(f"source={name!r}: cannot be read further ({clean(str(error))[:200]})") from error
 
