@@ -9,13 +9,13 @@ With k-masks this is k-pseudolikelihood, from Besag's (k = 1) to maximum likelih
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.func import grad, hessian, vmap
+from torch.func import vmap
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.theory.gmlm.fisher import Family, masked_loss
@@ -24,6 +24,7 @@ from sandtable.worlds.finite import FiniteLaw
 from sandtable.worlds.masks import MaskLaw
 
 METHODS = ("newton", "gradient descent")
+Losses = Callable[[Float[Tensor, "repetition parameter"], Float[Tensor, "repetition states block"]], Tensor]
 
 # -- data ------------------------------------------------------------------------------------------------------------
 
@@ -83,9 +84,10 @@ def _frequencies(table: Float[Tensor, "repetition states block"]) -> Float[Tenso
 
 
 class Estimates(NamedTuple):
-    """θ̂ of every repetition, the largest entry of its gradient there, and whether that is below the tolerance.
+    """θ̂ of every repetition, the largest entry of its gradient there, and whether it is a minimum.
 
-    An estimate need not exist: a little data may be fitted ever better by ever larger parameters.
+    An estimate need not exist: little data may be fitted ever better by ever larger parameters. Then the gradient
+    vanishes too, but a Newton step would still move θ by more than a thousandth of 1 + |θ|.
     """
 
     theta: Float[Tensor, "repetition parameter"]
@@ -119,27 +121,44 @@ def estimate(
     steps = (200 if method == "newton" else 20_000) if steps is None else whole("steps", steps)
     if pairs.ndim != 3 or pairs.shape[2] != len(masks.family):
         raise ArgumentError(f"pairs of shape {tuple(pairs.shape)}: must be repetition × state × {len(masks.family)}")
-    loss = masked_loss(family, masks, symbols=symbols, conditioned=conditioned)
-    losses, slopes, bends = vmap(loss), vmap(grad(loss)), vmap(hessian(loss))
+    if start.ndim != 1:
+        raise ArgumentError(f"start of shape {tuple(start.shape)}: must be one vector of parameters, for all alike")
+    losses = vmap(masked_loss(family, masks, symbols=symbols, conditioned=conditioned))
     theta = start.to(pairs.device, torch.float64).expand(len(pairs), -1).clone()
-    slope, step = slopes(theta, pairs), 0
+    slope, step = _slopes(losses, theta, pairs), 0
     for step in range(steps + 1):
         active = slope.abs().amax(1) > tol
         if step == steps or not bool(active.any()):
             break
-        move = _newton(losses, bends, theta, pairs, slope) if method == "newton" else -rate * slope
+        move = _newton(losses, theta, pairs, slope) if method == "newton" else -rate * slope
         theta = torch.where(active[:, None], theta + move, theta)
-        slope = slopes(theta, pairs)
-    worst = slope.abs().amax(1)
-    return Estimates(theta, worst, worst <= tol, step)
+        slope = _slopes(losses, theta, pairs)
+    worst, still = slope.abs().amax(1), _direction(losses, theta, pairs, slope).abs().amax(1)
+    return Estimates(theta, worst, (worst <= tol) & (still <= 1e-3 * (1 + theta.abs().amax(1))), step)
 
 
-def _newton(losses: Callable, bends: Callable, theta: Tensor, pairs: Tensor, slope: Tensor) -> Tensor:
-    """−|H|^{−1} g for every repetition, halved until the loss falls by a ten-thousandth of what the slope promises."""
-    values, vectors = torch.linalg.eigh(bends(theta, pairs))
-    floor = 1e-10 * values.abs().amax(1, keepdim=True).clamp(min=1e-12)
+def _slopes(losses: Losses, theta: Tensor, pairs: Tensor, *, bends: bool = False) -> Any:
+    """The gradient of every repetition, and its Hessian if asked for: rows of the gradient differentiated together."""
+    theta = theta.detach().requires_grad_()
+    (slope,) = torch.autograd.grad(losses(theta, pairs).sum(), theta, create_graph=bends)
+    if not bends:
+        return slope
+    rows = torch.eye(theta.shape[1], dtype=theta.dtype, device=theta.device)[:, None].expand(-1, *theta.shape)
+    (bend,) = torch.autograd.grad(slope, theta, rows, is_grads_batched=True)
+    return bend.transpose(0, 1)
+
+
+def _direction(losses: Losses, theta: Tensor, pairs: Tensor, slope: Tensor) -> Float[Tensor, "repetition parameter"]:
+    """−|H|^{−1} g for every repetition, |H| with the absolute values of H's eigenvalues."""
+    values, vectors = torch.linalg.eigh(_slopes(losses, theta, pairs, bends=True))
+    floor = 1e-10 * values.abs().amax(1, keepdim=True).clamp(min=1e-100)
     along = (vectors.mT @ slope[:, :, None])[:, :, 0] / torch.maximum(values.abs(), floor)
-    move = -(vectors @ along[:, :, None])[:, :, 0]
+    return -(vectors @ along[:, :, None])[:, :, 0]
+
+
+def _newton(losses: Losses, theta: Tensor, pairs: Tensor, slope: Tensor) -> Float[Tensor, "repetition parameter"]:
+    """The Newton step, halved until the loss falls by a ten-thousandth of what the slope promises."""
+    move = _direction(losses, theta, pairs, slope)
     here, promised = losses(theta, pairs), (slope * move).sum(1)
     for _ in range(40):
         # Next to the minimum the loss moves by less than its own rounding.
