@@ -161,6 +161,8 @@ def biases(table, size, causal):
 def by_hand(model, source, target):
     """Logits of one unpadded pair, and the scores of lengths, in plain vectors."""
     x = [model.embed.W_E[t] for t in (LENGTH, *source)]
+    if model.W_source is not None:
+        x = [x[0], *(v + model.W_source[i] for i, v in enumerate(x[1:]))]
     bias = biases(model.encoder_bias, len(x), False)
     for block in model.encoder:
         inner = [norm(v, block.ln1.w) for v in x]
@@ -183,9 +185,9 @@ def by_hand(model, source, target):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("positional", [False, True])
-def test_padded_batches_give_what_plain_vectors_give_row_by_row(causal, positional):
-    model, inputs = small(causal=causal, positional=positional), pair()
+@pytest.mark.parametrize("positions", [dict(positional=False), dict(), dict(source_positions=True)], ids=str)
+def test_padded_batches_give_what_plain_vectors_give_row_by_row(causal, positions):
+    model, inputs = small(causal=causal, **positions), pair()
     with torch.no_grad():
         logits, found = model(inputs, want=("hook_length",))
         for row in range(3):

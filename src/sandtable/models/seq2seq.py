@@ -170,7 +170,8 @@ class Seq2Seq(nn.Module):
     √(head width), and relative-position biases are shared by the layers of each side. The decoder sees all its
     positions, or with `causal` those up to the query, and has `positional` attention besides (section 4.5 of Li et al.
     2024). A [LENGTH] token is read before the source; the scores of target lengths 1 … `longest_target`, ⟨eos⟩
-    included, are its output times W_L.
+    included, are its output times W_L. With `source_positions` a trained vector for each place is added to the source,
+    as T5 and the published model do not: small models find the place of a word sooner that way.
 
     `forward` takes a `Pair` or, with the source read before, an `Encoded`; `want` asks for activations by name:
     "hook_memory", "hook_length", "decoder.1.cross.hook_pattern", … (see `hook_names`).
@@ -187,6 +188,7 @@ class Seq2Seq(nn.Module):
         mlp: int | None = None,
         causal: bool = False,
         positional: bool = True,
+        source_positions: bool = False,
         longest: int = 256,
         longest_target: int = 128,
         buckets: int = 32,
@@ -202,7 +204,7 @@ class Seq2Seq(nn.Module):
         whole("longest_target", longest_target, most=longest)
         self.config: dict[str, Any] = dict(
             vocab=size, layers=whole("layers", layers), heads=heads, width=width, head_width=head_width, mlp=mlp,
-            causal=causal, positional=positional, longest=longest, longest_target=longest_target, buckets=buckets,
+            causal=causal, positional=positional, source_positions=source_positions, longest=longest, longest_target=longest_target, buckets=buckets,
             furthest=furthest, initial=dict(initial or {}),
         )  # fmt: skip
         head = width // heads if head_width is None else whole("head_width", head_width)
@@ -216,6 +218,7 @@ class Seq2Seq(nn.Module):
         self.decoder_bias = RelativeBias(heads, buckets=buckets, furthest=furthest, causal=causal)
         self.ln_encoder, self.ln_final = RMSNorm(width, eps=EPS), RMSNorm(width, eps=EPS)
         self.W_pos = nn.Parameter(torch.zeros(longest, width)) if positional else None
+        self.W_source = nn.Parameter(torch.zeros(longest, width)) if source_positions else None
         self.W_L = nn.Parameter(torch.zeros(longest_target, width))
         match_names(list(self.config["initial"]), [name for name, _ in self.named_parameters()])
         self._rules = [*self.config["initial"].items(), *_t5_initial(width, heads, head, hidden).items()]
@@ -272,6 +275,8 @@ class Seq2Seq(nn.Module):
         """What the decoder reads of the source, and the scores of target lengths 1, 2, …"""
         start = torch.full_like(source[..., :1], LENGTH)
         x = F.embedding(torch.cat([start, source], -1), self.embed.W_E)
+        if self.W_source is not None:
+            x = x + F.pad(first(self.W_source, source.shape[-1]), (0, 0, 1, 0))
         places = torch.arange(source.shape[-1] + 1, device=source.device)
         bias = self.encoder_bias(places, places)
         if seen is not None:
@@ -368,6 +373,7 @@ def _t5_initial(width: int, heads: int, head: int, hidden: int) -> dict[str, Ini
         "*.W_out": Normal(hidden**-0.5),
         "embed.W_E": Normal(1.0),
         "W_pos": Normal(1.0),
+        "W_source": Normal(1.0),
         "W_L": Normal(width**-0.5),
         "*": Normal(width**-0.5),
     }
