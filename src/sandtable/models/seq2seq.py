@@ -204,8 +204,8 @@ class Seq2Seq(nn.Module):
         whole("longest_target", longest_target, most=longest)
         self.config: dict[str, Any] = dict(
             vocab=size, layers=whole("layers", layers), heads=heads, width=width, head_width=head_width, mlp=mlp,
-            causal=causal, positional=positional, source_positions=source_positions, longest=longest, longest_target=longest_target, buckets=buckets,
-            furthest=furthest, initial=dict(initial or {}),
+            causal=causal, positional=positional, source_positions=source_positions, longest=longest,
+            longest_target=longest_target, buckets=buckets, furthest=furthest, initial=dict(initial or {}),
         )  # fmt: skip
         head = width // heads if head_width is None else whole("head_width", head_width)
         hidden = 4 * width if mlp is None else whole("mlp", mlp)
