@@ -14,14 +14,11 @@ from sandtable.worlds import CliqueIsing, UniformSize
 
 
 def random_strong(seed, size=None):
-    """A random clique with h_G > Σ_outside |h| and J − ‖h‖₁ = J₀ > 0, and that J₀."""
+    """A random clique that the theorems speak of, and its J₀."""
     rng = np.random.default_rng(seed)
     size = size or int(rng.integers(3, 9))
-    c = int(rng.integers(2, size + 1))
-    h = rng.normal(size=size) * 0.4
-    h[:c] += (abs(h[c:]).sum() + rng.exponential(0.3) - h[:c].sum()) / c + 1e-3
-    j0 = float(rng.exponential(0.4)) + 1e-3
-    return CliqueIsing(size, c, j0 + float(abs(h).sum()), tuple(h.tolist())), j0
+    world = clique.random_strong(size, int(rng.integers(2, size + 1)), torch.Generator().manual_seed(seed))
+    return world, world.coupling - float(world.h.abs().sum())
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
@@ -92,12 +93,27 @@ def separating(delta: float, steps: int, *, size: int | None = None) -> CliqueIs
 
 
 def with_slack(
-    size: int, clique: int, *, field: float | tuple[float, ...], j0: float, outside: float = 0.0
+    size: int,
+    clique: int,
+    *,
+    field: float | tuple[float, ...],
+    j0: float,
+    outside: float | tuple[float, ...] = 0.0,
 ) -> CliqueIsing:
-    """A clique with J = J₀ + ‖h‖₁: `field` on its spins (one number, or one for each), `outside` on the others."""
+    """A clique with J = J₀ + ‖h‖₁: `field` on its spins, `outside` on the others, one number or one for each."""
     inside = field if isinstance(field, tuple) else (field,) * whole("clique", clique, least=2, most=size)
-    h = (*inside, *(outside,) * (size - clique))
+    h = (*inside, *(outside if isinstance(outside, tuple) else (outside,) * (size - clique)))
     return CliqueIsing(size, clique, number("j0", j0, above=0.0) + sum(abs(value) for value in h), h)
+
+
+def random_strong(size: int, clique: int, generator: torch.Generator) -> CliqueIsing:
+    """A random clique to which the theorems apply, with a different field on every spin; its J₀ is its `slack`."""
+    normal = torch.randn(size, generator=generator, dtype=torch.float64) * 0.4
+    more, j0 = (-torch.rand(2, generator=generator, dtype=torch.float64).log() * 0.4 + 1e-3).tolist()
+    normal[:clique] += (float(normal[clique:].abs().sum()) + more - float(normal[:clique].sum())) / clique
+    return with_slack(
+        size, clique, field=tuple(normal[:clique].tolist()), j0=j0, outside=tuple(normal[clique:].tolist())
+    )
 
 
 # -- modes -----------------------------------------------------------------------------------------------------------
