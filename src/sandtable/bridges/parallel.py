@@ -46,16 +46,21 @@ Ids = Int[Tensor, "row position"]
 class Pairs:
     """Sentences with their translations, cleaned, read anew by every `for source, target in pairs`.
 
-    Where one side is blank, the pair is left out. `limit` ends the stream after so many pairs.
+    Where one side is blank, the pair is left out. `limit` ends the stream after so many pairs. `stamp` tells one state
+    of what is read from another without reading it, for caches of what was made from it.
     """
 
     name: str
     read: Callable[[], Iterator[tuple[str, str]]]
     limit: int | None = None
+    stamp: str = ""
 
     def __post_init__(self) -> None:
         if self.limit is not None:
             whole("limit", self.limit)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "stamp": self.stamp, "limit": self.limit}
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         cleaned = (tuple(clean(text).replace("\n", " ") for text in pair) for pair in self.read())
@@ -80,7 +85,7 @@ def read_files(source: str | Path, target: str | Path, *, limit: int | None = No
             yield left, right
 
     name = f"{paths[0].name} → {paths[1].name}"
-    return Pairs(name, read, limit)
+    return Pairs(name, read, limit, "\n".join(corpora.stamp(path) for path in paths))
 
 
 def read_dataset(
@@ -106,7 +111,7 @@ def read_dataset(
         return corpora.text_of(record, last, where)
 
     read = lambda: ((side(record, source), side(record, target)) for record in records())  # noqa: E731
-    return Pairs(str(name), read, limit)
+    return Pairs(str(name), read, limit, "\n".join([corpora.stamp(name), source, target, split, config or ""]))
 
 
 def train_bpe(texts: Iterable[str], *, vocab: int = 8000) -> PreTrainedTokenizerFast:
@@ -281,15 +286,11 @@ def prepare_pairs(
     say: Callable[[str], object],
     place: Path,
     pairs: Pairs,
-    stamp: str = "",
     *,
     vocab: int = 8000,
     tokenizer: str | None = None,
 ) -> None:
-    """Fill the folders `tokenizer`, `source` and `target` in `place`.
-
-    `stamp` (of `corpus.stamp`) does nothing here, but tells a cache that the files changed.
-    """
+    """Fill the folders `tokenizer`, `source` and `target` in `place`."""
     say("reading the pairs")
     if next(iter(pairs), None) is None:
         raise ArgumentError(f"{pairs.name}: empty, there is no pair of sentences")

@@ -1,4 +1,4 @@
-"""The front door: list, show, verify, report, sample, topics, pretrain, decode, dyck."""
+"""The front door: list, show, verify, report, sample, topics, pretrain, decode, translate, dyck."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from sandtable.cli.dyck import dyck
 from sandtable.cli.printing import new_console, new_table, shown
 from sandtable.cli.settings import parse_setting
 from sandtable.cli.text import pretrain, topics
+from sandtable.cli.translate import translate
 from sandtable.lab import registry
 from sandtable.lab.claim import SCALES
 
@@ -210,6 +211,7 @@ def sample(
 app.command()(topics)
 app.command()(pretrain)
 app.command()(decode)
+app.command()(translate)
 app.add_typer(dyck, name="dyck")
 
 
