@@ -100,6 +100,8 @@ class Parallel(Sampler):
         _check(self.law, self.model, x)
 
     def draw(self, x: States, generator: torch.Generator) -> States:
+        if isinstance(self.law, Ising | CliqueIsing):
+            return (uniform(tuple(x.shape), generator, x.device) < torch.sigmoid(2 * pulls(self.law, x))).to(x.dtype)
         logits = self.logits(x)
         if bool((logits.amax(2) == -math.inf).any()):
             raise ArgumentError(NOWHERE)

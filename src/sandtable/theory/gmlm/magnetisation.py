@@ -120,7 +120,7 @@ def parallel_chain(world: CliqueIsing) -> Magnetisation:
         turn = _log_binomial(c - u, 2 * pull_down[u])
         b = up - np.arange(u + 1)[:, None]
         there = (b >= 0) & (b <= c - u)
-        rows.append(logsumexp(stay[:, None] + np.where(there, turn[np.clip(b, 0, c - u)], -np.inf), axis=0))
+        rows.append(np.logaddexp.reduce(stay[:, None] + np.where(there, turn[np.clip(b, 0, c - u)], -np.inf), axis=0))
     little = _log_choose(c, up) + float(world.h[0]) * (2 * up - c)
     little = little + up * np.logaddexp(pull_up, -pull_up) + (c - up) * np.logaddexp(pull_down, -pull_down)
     return Magnetisation(np.exp(log_softmax(np.array(rows), axis=1)), softmax(little))
