@@ -37,6 +37,8 @@ FEW = dict(
     generations=3, functions=2
 )  # fmt: skip
 """Sizes of claims on generation, and of the models they train (their setting `trained`)."""
+TINY = dict(steps=2, distilled_steps=2, inputs=40, chunk=2, batch=8, width=8, heads=2)
+"""Of nets that translate (their setting `size`)."""
 SMALL = dict(topics=10, documents=40, vocab=2500, width=16, layers=2, heads=2, length=20, longest=64, batch=4, draws=2)
 
 
@@ -57,6 +59,9 @@ def test_code_path_runs(name, store, request, monkeypatch):
     if is_dataclass(getattr(settings, "trained", None)):
         inside = {f.name for f in fields(settings.trained)}
         few["trained"] = replace(settings.trained, **{n: v for n, v in FEW.items() if n in inside})
+    if is_dataclass(getattr(settings, "size", None)):
+        few = {name: TINY["inputs"] for name in known if name == "inputs"}
+        few["size"] = replace(settings.size, **TINY)
     assert few, f"{name}: without a smoke scale a claim needs a setting that makes it short"
     evidence = claim(replace(settings, **few), Lab(seeds=range(2), store=store))
     named = {check.name for check in evidence.checks}

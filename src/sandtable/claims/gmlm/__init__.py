@@ -1,3 +1,5 @@
 """Claims on masked language models that generate (Li et al. 2024): masks, mixing, parallel decoding."""
 
-CLAIMS = ()
+from sandtable.claims.gmlm import padir
+
+CLAIMS = (*padir.CLAIMS,)

@@ -8,9 +8,10 @@ After Li, Kirchmeyer, Mehta, Qin, Dadachev, Papineni, Kumar & Risteski (2024), c
 - `tensorisation`: the constant that turns an error of conditionals into one of the joint law;
 - `finite_sample`: the bound on what n sequences and m masks teach;
 - `clique`: modes, hitting times and stuck chains of the clique model;
-- `kernels`: the Transformer that realises any positive product kernel.
+- `kernels`: the Transformer that realises any positive product kernel;
+- `dialects`: how often words drawn all at once agree.
 """
 
-from sandtable.theory.gmlm import chains, clique, estimation, finite_sample, fisher, kernels, tensorisation
+from sandtable.theory.gmlm import chains, clique, dialects, estimation, finite_sample, fisher, kernels, tensorisation
 
-__all__ = ["chains", "clique", "estimation", "finite_sample", "fisher", "kernels", "tensorisation"]
+__all__ = ["chains", "clique", "dialects", "estimation", "finite_sample", "fisher", "kernels", "tensorisation"]

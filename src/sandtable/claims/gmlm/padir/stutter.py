@@ -1,0 +1,197 @@
+"""Refiners repeat words; which of their attention says so (Tables 4.4 and 4.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sandtable.claims.gmlm.padir import measures
+from sandtable.claims.gmlm.padir.nets import DESK, MOST, PAPER, SEEDS, Net, Size
+from sandtable.claims.gmlm.padir.published import CROSS, SELF
+from sandtable.claims.gmlm.sources import li2024
+from sandtable.lab import Control, Evidence, Lab, Table, below, claim, exceeds, orders, passing
+from sandtable.lab.figures import strips
+
+TWICE = 2.0
+"""Published: words stutter at least twice as often as those of a sequential net."""
+HARDLY = 0.005
+STUTTERS, OTHERS = 0, 1
+
+
+# -- how often -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rate:
+    size: Size = DESK
+    passes: int = 4
+    exchanged: bool = False
+
+
+@claim(
+    id="gmlm/stutter-rate",
+    statement=(
+        "With several right translations (drop task), refiners repeat a word more than twice as often as sequential "
+        "nets of the same size, greedy or with five beams; with beams most of those hardly ever do (in less than 0.5 % "
+        "of pairs). With distilled targets refiners do it less."
+    ),
+    source=li2024("section 4.6, stutter of words"),
+    scales={"desk": Rate(), "paper": Rate(size=PAPER)},
+    controls=(
+        Control(
+            "refiner and sequential net exchanged",
+            {"exchanged": True},
+            ("more than twice that of beams", "more than twice that of greedy", "hardly ever by beams", "distilled"),
+        ),
+    ),
+    seeds=SEEDS,
+)
+def rate(settings: Rate, lab: Lab) -> Evidence:
+    net = Net("drop", size=settings.size)
+    plain, single = (lab.measure(measures.refined, net.at(distilled=distilled)) for distilled in (False, True))
+    sequential = net.at(kind="sequential")
+    found = {
+        "refiner": plain["stutter"][:, settings.passes - 1],
+        "five beams": lab.measure(measures.in_order, sequential)["stutter"],
+        "greedy": lab.measure(measures.in_order, sequential, "greedy")["stutter"],
+        "refiner, distilled": single["stutter"][:, settings.passes - 1],
+    }
+    ours, beams, greedy, distilled = found.values()
+    if settings.exchanged:
+        ours, beams, greedy, distilled = beams, ours, ours, ours
+    found["words as drawn"] = lab.measure(measures.in_order, sequential, "sample")["stutter"]
+    rows = [[name, *_mean_and_spread(values)] for name, values in found.items()]
+    rows += [[f"refiner, {t} passes", *_mean_and_spread(plain["stutter"][:, t - 1])] for t in (1, 2, 8)]
+    return Evidence(
+        [
+            orders("more than twice that of beams", ours, TWICE * beams),
+            orders("more than twice that of greedy", ours, TWICE * greedy),
+            passing("hardly ever by beams", beams, below=HARDLY, at_least=MOST),
+            orders("distilled", ours, distilled),
+        ],
+        figures={
+            "stutter": lambda: strips(
+                found, xlabel="repetitions per pair of words", title="How often a word repeats its left neighbour"
+            )
+        },
+        tables={"stutter": Table(["decoder", "repetitions per pair of words", "standard deviation"], rows)},
+        notes=[
+            "No right translation of the drop task repeats a word. Published without numbers: at least twice as often "
+            "on all data sets. Words drawn from the law of a sequential net are shown and not judged: its tail is as "
+            "good as the net is trained."
+        ],
+    )
+
+
+def _mean_and_spread(values: np.ndarray) -> list[float]:
+    return [float(values.mean()), float(values.std(ddof=1))]
+
+
+# -- what attention says ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attention:
+    size: Size = DESK
+    passes: int = 4
+    inputs: int = 2000
+    asked: str = "self avg"
+    exchanged: bool = False
+
+
+def _ratio(found: measures.Rows, name: str, *, exchanged: bool = False) -> np.ndarray:
+    """The mean over pairs that stutter over that of the others, net by net."""
+    stutters, others = found[name][:, STUTTERS, 0], found[name][:, OTHERS, 0]
+    return others / stutters if exchanged else stutters / others
+
+
+def _tables(found: measures.Rows, side: str, published: dict[str, tuple[float, float]]) -> dict[str, Table]:
+    rows = [
+        [name, *(f"{mean:.4f} ± {spread:.4f}" for mean, spread in found[f"{side} {name}"].mean(0)), *published[name]]
+        for name in published
+    ]
+    columns = ["measure", "stutter", "other pairs", "published, stutter", "published, other pairs"]
+    ratios = [
+        [name, float(_ratio(found, f"{side} {name}").mean()), published[name][0] / published[name][1]]
+        for name in published
+    ]
+    return {
+        "means and standard deviations": Table(columns, rows),
+        "ratios": Table(["measure", "ours", "published"], ratios),
+    }
+
+
+def _pairs(found: measures.Rows) -> str:
+    least, most = found["pairs"][:, STUTTERS].min(), found["pairs"][:, STUTTERS].max()
+    return f"{least:.0f} to {most:.0f} pairs stutter in each net; the last layer, in the pass that wrote the answer."
+
+
+NOT_LARGER = 1.1
+
+
+@claim(
+    id="gmlm/stutter-self-attention",
+    statement=(
+        "Self-attention does not flag a stutter: in the last layer of refiners, equal neighbours attend to one another "
+        "on average no more than other neighbours do (up to 10 %)."
+    ),
+    source=li2024("Table 4.4"),
+    scales={"desk": Attention(), "paper": Attention(size=PAPER)},
+    controls=(
+        Control("cross-attention that meets, asked in its place", {"asked": "cross top-1"}, ("stutter over others",)),
+    ),
+    seeds=SEEDS,
+)
+def self_attention(settings: Attention, lab: Lab) -> Evidence:
+    found = lab.measure(measures.attended, Net("drop", size=settings.size), settings.passes, settings.inputs)
+    return Evidence(
+        [below("stutter over others", _ratio(found, settings.asked), NOT_LARGER)],
+        figures={
+            "ratios": lambda: strips(
+                {name: _ratio(found, f"self {name}") for name in SELF},
+                predictions={name: SELF[name][0] / SELF[name][1] for name in SELF},
+                xlabel="stutter over other pairs (dashed: published)",
+                title="Self-attention between neighbours",
+            )
+        },
+        tables=_tables(found, "self", SELF),
+        notes=[_pairs(found)],
+    )
+
+
+LIMITS = {name: 1.0 for name in CROSS if name.startswith(("TV", "cosine"))} | {"TV avg": 0.92, "cosine avg": 0.85}
+
+
+@claim(
+    id="gmlm/stutter-cross-attention",
+    statement=(
+        "Cross-attention flags a stutter: in the last layer of refiners, equal neighbours look at more similar places "
+        "of the source than other neighbours do. Total variation and cosine distance are smaller, be it the least, the "
+        "average or the largest over heads, the averages by factors of at least 0.92 and 0.85, and the most attended "
+        "places coincide more often."
+    ),
+    source=li2024("Table 4.5"),
+    scales={"desk": Attention(), "paper": Attention(size=PAPER)},
+    controls=(Control("stutters and other pairs exchanged", {"exchanged": True}, (*LIMITS, "top-1")),),
+    seeds=SEEDS,
+)
+def cross_attention(settings: Attention, lab: Lab) -> Evidence:
+    found = lab.measure(measures.attended, Net("drop", size=settings.size), settings.passes, settings.inputs)
+    ratios = {name: _ratio(found, f"cross {name}", exchanged=settings.exchanged) for name in CROSS}
+    return Evidence(
+        [*(below(name, ratios[name], limit) for name, limit in LIMITS.items()), exceeds("top-1", ratios["top-1"], 1.0)],
+        figures={
+            "ratios": lambda: strips(
+                ratios,
+                predictions={name: CROSS[name][0] / CROSS[name][1] for name in CROSS},
+                xlabel="stutter over other pairs (dashed: published)",
+                title="Where neighbours look in the source",
+            )
+        },
+        tables=_tables(found, "cross", CROSS),
+        notes=[_pairs(found), "Checks show ratios, stutter over other pairs."],
+    )
+
+
+CLAIMS = (rate, self_attention, cross_attention)

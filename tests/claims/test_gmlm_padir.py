@@ -1,0 +1,128 @@
+"""What the claims on translation measure, against counting by hand and against decoding once more."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from sandtable.claims.gmlm.padir import dialect, measures, stutter
+from sandtable.claims.gmlm.padir.measures import Decoding
+from sandtable.claims.gmlm.padir.nets import DESK, TASKS, Net, trained
+from sandtable.inputs import EOS, PAD, RESERVED
+from sandtable.lab import Lab, Store
+from sandtable.probes import translation as probe
+from sandtable.theory.gmlm.dialects import agree_by_chance
+
+SIZE = replace(DESK, drop=(6, 4), fertility=(4, 3), dialect=(5, 3), steps=8, width=8, heads=2, inputs=60, chunk=2)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    return Lab(seeds=(0, 1), store=Store(tmp_path_factory.mktemp("store")))
+
+
+@pytest.fixture(scope="module")
+def net():
+    return Net("drop", size=SIZE)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_targets_of_the_world_get_full_marks(task):
+    net = Net(task, size=SIZE)
+    batch = net.world.sample(50, torch.Generator().manual_seed(0))
+    scores = measures._scores(net, batch, batch.x)
+    assert [scores[name] for name in ("valid", "exact", "accuracy", "overlap")] == [
+        1,
+        1,
+        1,
+        pytest.approx(_said(batch)),
+    ]
+    assert scores["stutter"] == scores["incidence"] == 0
+
+
+def given(batch):
+    assert batch.given is not None
+    return batch.given.x
+
+
+def _said(batch):
+    """An empty target has no word that could be right."""
+    return float((batch.mask.sum(1) > 1).double().mean())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_overlap_word_by_word(task):
+    net = Net(task, size=SIZE)
+    world = net.world
+    generator = torch.Generator().manual_seed(1)
+    source = given(world.sample(80, generator))
+    tokens = measures.until_end(torch.randint(1, len(world.vocab), (80, 7), generator=generator))
+    for row, symbols, found in zip(tokens, source, measures.overlap(net, source, tokens), strict=True):
+        names = [str(world.vocab.tokens[t]) for t in row if t >= RESERVED]
+        own = [str(world.vocab.tokens[t]) for t in symbols]
+        allowed = {f"{letter}{name[1:]}" for letter in world.renderings for name in own}
+        right = sum(name in allowed and name not in names[:i] for i, name in enumerate(names))
+        assert found == pytest.approx(right / max(len(names), 1))
+
+
+def test_an_answer_ends_at_its_first_end():
+    rows = torch.tensor([[5, EOS, 6, EOS], [5, 6, 7, EOS], [EOS, EOS, 5, PAD], [5, 6, 7, 8]])
+    expected = [[5, EOS, PAD, PAD], [5, 6, 7, EOS], [EOS, PAD, PAD, PAD], [5, 6, 7, 8]]
+    assert measures.until_end(rows).tolist() == expected
+
+
+def test_scores_on_the_way_are_those_of_stopping_there(lab, net):
+    found = lab.measure(measures.refined, net)
+    for steps in (1, 3):
+        stopped = lab.measure(measures.decoded, net, Decoding(steps))
+        for name in measures.SCORES:
+            np.testing.assert_allclose(found[name][:, steps - 1], stopped[name])
+    assert (np.diff(found["settled"]) >= 0).all()
+    np.testing.assert_array_equal(found["settled"][:, -1], 1)
+
+
+def test_dropped_stutter_is_gone(lab, net):
+    found = lab.measure(measures.decoded, net, Decoding(2, drop_stutter=True))
+    assert (found["stutter"] == 0).all()
+    assert (lab.measure(measures.decoded, net, Decoding(2))["stutter"] > 0).all()
+
+
+def test_arms_of_a_seed_share_sources_but_seeds_do_not(lab, net):
+    one, other = (measures.asked(lab, arm, 0)[0] for arm in (net, net.at(stages=1)))
+    torch.testing.assert_close(one.x, other.x)
+    assert not torch.equal(given(one), given(measures.asked(lab, net, 1)[0]))
+
+
+def test_attention_is_averaged_over_pairs_of_words(lab, net):
+    found = lab.measure(measures.attended, net, 2, 60)
+    seed, model = next(iter(trained(lab, net)))
+    batch, generator = measures.asked(lab, net, seed, 60)
+    out = measures.refined_once(lab, model, batch, generator, Decoding(2), trace=True)
+    own, cross = probe.last_layer(model, given(batch), out.trace[1])
+    values = {"self avg": probe.self_dependence(own)["avg"], "cross TV avg": probe.cross_dependence(cross)["TV avg"]}
+    kinds = [[], []]
+    for r, row in enumerate(out.trace[2].tolist()):
+        end = row.index(EOS) if EOS in row else len(row)
+        for i in range(max(end - 1, 0)):
+            if min(row[i], row[i + 1]) >= RESERVED:
+                kinds[row[i] != row[i + 1]].append((r, i))
+    assert found["pairs"][0].tolist() == [len(kind) for kind in kinds]
+    for name, value in values.items():
+        for place, kind in enumerate(kinds):
+            assert found[name][0, place, 0] == pytest.approx(np.mean([float(value[at]) for at in kind]), rel=1e-5)
+    ratio = stutter._ratio(found, "cross TV avg")
+    np.testing.assert_allclose(ratio * stutter._ratio(found, "cross TV avg", exchanged=True), 1)
+
+
+def test_untrained_words_agree_by_chance_or_not_at_all(lab):
+    """One dialect among the answers that translate every symbol; there is at most one way to be so by chance."""
+    net = Net("dialect", size=replace(SIZE, dialect=(2, 1)))
+    found = lab.measure(dialect.agreement, net, 400)
+    np.testing.assert_array_equal(found["agree"], 1)  # one word is always of one dialect
+    assert ((found["right words"] > 0) & (found["right words"] < 1)).all()
+
+
+@pytest.mark.parametrize(("m", "n"), dialect.CASES)
+def test_the_product_of_marginals_is_enumerated(m, n):
+    assert dialect.by_enumeration(m, n) == pytest.approx(agree_by_chance(m, n), rel=1e-12)
