@@ -242,7 +242,7 @@ def main() -> None:
     print(f"{where}, {chosen.dtype}, {chosen.rows} source(s) at a time, {chosen.steps} steps, {repeats} repeats")
     for name, net in nets.items():
         print(f"{name}: {sum(parameter.numel() for parameter in net.parameters()):,} parameters")
-    header = f"{'N':>5}{'passes':>8}" + "".join(f"{name + ', ms':>17}{'99 %':>9}" for name in nets)
+    header = f"{'N':>5}{'passes':>8}" + "".join(f"{name + ', ms':>17}{'99 %':>10}" for name in nets)
     header += f"{'sequential/refiner':>20}{'99 %':>8}{'plain/refiner':>15}{'99 %':>8}"
     print(header + (f"{'T5 generate, ms':>17}{'/ plain':>9}" if chosen.peer else ""))
     made: dict[str, Any] = {}
@@ -276,7 +276,7 @@ def show(length: int, times: dict[str, np.ndarray], steps: int) -> None:
     median = {name: float(np.median(values)) for name, values in times.items()}
     slow = {name: float(np.quantile(values, 0.99)) for name, values in times.items()}
     line = f"{length:5}{length / steps:8g}"
-    line += "".join(f"{median[name]:17.3f}{slow[name]:9.3f}" for name in ("refiner", "sequential", "plain"))
+    line += "".join(f"{median[name]:17.3f}{slow[name]:10.3f}" for name in ("refiner", "sequential", "plain"))
     for name, width in (("sequential", 20), ("plain", 15)):
         line += f"{median[name] / median['refiner']:{width}.2f}{slow[name] / slow['refiner']:8.2f}"
     if "T5" in times:
