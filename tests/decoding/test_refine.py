@@ -203,6 +203,9 @@ def test_a_batch_in_parts_is_the_batch():
     for name in ("lengths", "decoder_passes", "encoder_passes"):
         assert torch.equal(getattr(whole, name), getattr(parts, name))
     assert len(parts.trace) == 4
+    same = source[:1].expand(4, -1)
+    noise = translate(refine, model, same, generator=0, batch_size=2, steps=1, beams=1, trace=True).trace[0]
+    assert not torch.equal(noise[:2], noise[2:])  # one seed for all parts
     lengths = torch.arange(2, 9)
     whole = refine(model, source, seen=seen, lengths=lengths, **options)
     parts = translate(refine, model, source, seen=seen, lengths=lengths, batch_size=2, **options)

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, whole
+from sandtable.decoding.draws import as_generator
 from sandtable.inputs import EOS, PAD, allowed
 from sandtable.models import Seq2Seq
 
@@ -60,6 +61,8 @@ def translate(
     **options,
 ) -> Translated:
     """`decode(model, …)` on any number of sources, `batch_size` at a time."""
+    if options.get("generator") is not None:
+        options["generator"] = as_generator(options["generator"])  # a seed would give every batch the same noise
     parts = []
     for first in range(0, len(source), whole("batch_size", batch_size)):
         rows = slice(first, first + batch_size)
