@@ -97,7 +97,7 @@ RELATIVE = 0.15
 @dataclass(frozen=True)
 class OnePass:
     size: Size = DESK
-    inputs: int = 4000
+    inputs: int = 30_000
     predicted_words: int = 0
 
 

@@ -21,6 +21,10 @@ from sandtable.worlds import DialectTask, DropTask, FertilityTask
 
 TASKS = {"drop": DropTask, "fertility": FertilityTask, "dialect": DialectTask}
 SEEDS = 10
+FEW = {"desk": 5, "paper": SEEDS}
+"""Where nets differ by much more than their spread."""
+MANY = 20
+"""Where they do not."""
 MOST = 0.5
 """The share of nets, at least, of which something is claimed: "most"."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sandtable.claims.gmlm.padir import measures
-from sandtable.claims.gmlm.padir.nets import DESK, MOST, PAPER, SEEDS, Net, Size
+from sandtable.claims.gmlm.padir.nets import DESK, MANY, MOST, PAPER, SEEDS, Net, Size
 from sandtable.claims.gmlm.padir.published import CROSS, SELF
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.lab import Control, Evidence, Lab, Table, below, claim, exceeds, orders, passing
@@ -141,7 +141,7 @@ NOT_LARGER = 1.1
     controls=(
         Control("cross-attention that meets, asked in its place", {"asked": "cross top-1"}, ("stutter over others",)),
     ),
-    seeds=SEEDS,
+    seeds=MANY,
 )
 def self_attention(settings: Attention, lab: Lab) -> Evidence:
     found = lab.measure(measures.attended, Net("drop", size=settings.size), settings.passes, settings.inputs)
@@ -174,7 +174,7 @@ LIMITS = {name: 1.0 for name in CROSS if name.startswith(("TV", "cosine"))} | {"
     source=li2024("Table 4.5"),
     scales={"desk": Attention(), "paper": Attention(size=PAPER)},
     controls=(Control("stutters and other pairs exchanged", {"exchanged": True}, (*LIMITS, "top-1")),),
-    seeds=SEEDS,
+    seeds=MANY,
 )
 def cross_attention(settings: Attention, lab: Lab) -> Evidence:
     found = lab.measure(measures.attended, Net("drop", size=settings.size), settings.passes, settings.inputs)
