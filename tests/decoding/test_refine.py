@@ -303,7 +303,9 @@ def test_one_word_a_pass_takes_as_many_passes_as_words_and_one_to_see_it(task):
 
 def test_a_model_learns_to_translate():
     task = st.worlds.DialectTask(symbols=4, length=2, distilled=True)
-    model = st.models.Seq2Seq(task.vocab, layers=1, heads=2, width=16, longest=4, longest_target=4)
+    model = st.models.Seq2Seq(
+        task.vocab, layers=1, heads=2, width=16, longest=4, longest_target=4, source_positions=True
+    )
     fit = st.fit(
         model,
         task,
