@@ -106,7 +106,7 @@ def test_a_data_set_is_learnt(run, tmp_path):
         (("--task", "drop", "--passes", 0), "--passes=0"),
         (("--task", "drop", "--lr", 0), "--lr=0.0"),
         (("--task", "drop", "--rejecter", "stuter"), "did you mean 'stutter'?"),
-        (("--task", "drop", "--model", "refiner", "--teach", 5), "needs the sequential model too"),
+        (("--task", "drop", "--model", "refiner", "--teach", 5), "needs the sequential model and the refiner"),
         (("--task", "drop", "--width", 10), "heads=4: must divide the width 10"),
         (("--task", "drop", "--device", "tpu"), "device='tpu'"),
     ],

@@ -101,8 +101,8 @@ def translate(
         whole(name, value, least=0)
     number("--lr", lr, above=0.0)
     one_of("--rejecter", rejecter, REJECTERS)
-    if one_of("--model", model, MODELS) == "refiner" and teach:
-        raise ArgumentError(f"--teach={teach}: needs the sequential model too; use --model both")
+    if one_of("--model", model, MODELS) != "both" and teach:
+        raise ArgumentError(f"--teach={teach}: needs the sequential model and the refiner; use --model both")
     lines = None if texts is None else _lines(texts)
     from sandtable.lab import Lab, Store
     from sandtable.lab.run import plain
