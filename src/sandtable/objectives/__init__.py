@@ -3,6 +3,7 @@
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
 from sandtable.objectives.brackets import NextBracket
 from sandtable.objectives.copying import Copying
+from sandtable.objectives.masked_blocks import MaskedBlocks
 from sandtable.objectives.masked_lm import MaskedLM
 from sandtable.objectives.next_token import NextToken
 from sandtable.objectives.penalty import l2_penalty
@@ -12,6 +13,7 @@ __all__ = [
     "Apply",
     "Copying",
     "Example",
+    "MaskedBlocks",
     "MaskedLM",
     "NextBracket",
     "NextToken",
