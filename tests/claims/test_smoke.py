@@ -59,6 +59,8 @@ def test_code_path_runs(name, store, request, monkeypatch):
     if is_dataclass(getattr(settings, "trained", None)):
         inside = {f.name for f in fields(settings.trained)}
         few["trained"] = replace(settings.trained, **{n: v for n, v in FEW.items() if n in inside})
+    if name.startswith("gmlm/") and "repetitions" in known:
+        few["repetitions"] = 30
     if is_dataclass(getattr(settings, "size", None)):
         few = {name: TINY["inputs"] for name in known if name == "inputs"}
         few["size"] = replace(settings.size, **TINY)
