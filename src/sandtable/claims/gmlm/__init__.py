@@ -1,6 +1,20 @@
 """Claims on masked language models that generate (Li et al. 2024): masks, mixing, parallel decoding."""
 
-from sandtable.claims.gmlm import conditioning, finite_sample, fits, joint, masking, mixing, padir
+from sandtable.claims.gmlm import (
+    cliques,
+    conditioning,
+    finite_sample,
+    fits,
+    heads,
+    hitting,
+    joint,
+    kernels,
+    masking,
+    mixing,
+    padir,
+    samplers,
+    separation,
+)
 
 CLAIMS = (
     *masking.CLAIMS,
@@ -9,5 +23,11 @@ CLAIMS = (
     *conditioning.CLAIMS,
     *joint.CLAIMS,
     *finite_sample.CLAIMS,
+    *cliques.CLAIMS,
+    *samplers.CLAIMS,
+    *separation.CLAIMS,
+    *hitting.CLAIMS,
+    *kernels.CLAIMS,
+    *heads.CLAIMS,
     *padir.CLAIMS,
 )
