@@ -62,7 +62,6 @@ class Separation:
         Control("blocks twenty positions smaller", {"block_off": -20}, ("smallest blocks", "the block")),
         Control("(c/4 − 1)² with c²/4", {"quarter": 2.0}, ("square in the proof",)),
     ),
-    tour=True,
 )
 def separation(settings: Separation, lab: Lab) -> Evidence:
     factors = settings.field, settings.coupling, settings.clique
