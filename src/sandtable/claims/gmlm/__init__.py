@@ -3,6 +3,7 @@
 from sandtable.claims.gmlm import (
     cliques,
     conditioning,
+    convexity,
     finite_sample,
     fits,
     heads,
@@ -29,5 +30,6 @@ CLAIMS = (
     *hitting.CLAIMS,
     *kernels.CLAIMS,
     *heads.CLAIMS,
+    *convexity.CLAIMS,
     *padir.CLAIMS,
 )
