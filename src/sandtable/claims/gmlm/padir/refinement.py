@@ -8,7 +8,7 @@ import numpy as np
 
 from sandtable.claims.gmlm.padir import measures
 from sandtable.claims.gmlm.padir.measures import PASSES, Decoding
-from sandtable.claims.gmlm.padir.nets import DESK, MOST, PAPER, SEEDS, TASKS, Net, Size
+from sandtable.claims.gmlm.padir.nets import DESK, FEW, MOST, PAPER, SEEDS, TASKS, Net, Size
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.lab import Control, Evidence, Lab, Table, agrees, claim, orders, passing
 from sandtable.lab.figures import curves, strips
@@ -138,9 +138,13 @@ def _changes(what: str) -> str:
 )
 def remasking(settings: Remasking, lab: Lab) -> Evidence:
     net, passes = Net("drop", size=settings.size), settings.passes
+    few = lab.only(lab.seeds[: FEW["desk"]])  # for what is only shown
 
-    def right(how: Decoding, of: Net = net) -> measures.Rows:
-        return lab.measure(measures.decoded, of, how)
+    def right(how: Decoding) -> measures.Rows:
+        return lab.measure(measures.decoded, net, how)
+
+    def predicted(steps: int) -> measures.Rows:
+        return few.measure(measures.decoded, masked, Decoding(steps, noise="mask", rejecter="linear"))
 
     plain = right(Decoding(passes))
     without = right(Decoding(passes, rejecter="stutter", drop_stutter=True))
@@ -152,8 +156,8 @@ def remasking(settings: Remasking, lab: Lab) -> Evidence:
         "stutter": right(Decoding(passes, rejecter="stutter")),
         "stutter, dropped at the end": without,
         "no word, stutter dropped at the end": right(Decoding(passes, drop_stutter=True)),
-        f"mask-predict, {passes} passes": right(Decoding(passes, noise="mask", rejecter="linear"), masked),
-        "mask-predict, 10 passes": right(Decoding(10, noise="mask", rejecter="linear"), masked),
+        f"mask-predict, {passes} passes": predicted(passes),
+        "mask-predict, 10 passes": predicted(10),
     }
     return Evidence(
         [
