@@ -7,7 +7,7 @@ import torch
 from exact_chains import assert_follows, assert_reaches, assert_steps, generator
 
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import BlockDynamics, CliqueGibbs, k_gibbs, run_chains
+from sandtable.decoding import BlockDynamics, CliqueGibbs, MatrixChain, k_gibbs, run_chains
 from sandtable.theory.gmlm import chains, magnetisation
 from sandtable.worlds import CliqueIsing, UniformSize
 
@@ -68,6 +68,41 @@ def test_extreme_couplings_neither_overflow_nor_move_a_mode():
             assert torch.equal(x[:, :30], start[:, :30])
         x = CliqueGibbs(world, k=40)(down.repeat(10, 1), generator())
         assert set(x[:, :30].sum(1).tolist()) <= {0, 30}
+
+
+@pytest.mark.parametrize("c", [40, 120])
+def test_laws_listed_or_not(c):
+    """The same states whether the laws of all blocks are written down or one for every chain."""
+    world = CliqueIsing(c + 5, c, 0.02, 0.01)
+    start = (torch.arange(c + 5) % 3 == 0).long().expand(20_000, -1)
+    x = CliqueGibbs(world, k=c // 2)(start, generator())
+    law = magnetisation.k_gibbs_chain(world, k=c // 2).after(1, start=int(start[0, :c].sum()))
+    assert_follows(torch.bincount(x[:, :c].sum(1), minlength=c + 1).double()[None], torch.tensor(law)[None])
+
+
+def test_the_lumped_chain_is_a_chain_too():
+    world = CliqueIsing(64, 32, 0.05, 0.02)
+    lumped = magnetisation.k_gibbs_chain(world, k=40)
+    sampler = MatrixChain(lumped.transition)
+    found = run_chains(
+        sampler,
+        torch.full((20_000, 1), 3),
+        steps=3,
+        generator=generator(),
+        until=lambda x: x[:, 0] == 32,
+        stop=False,
+    )
+    counts = torch.bincount(found.x[:, 0], minlength=33).double()
+    assert_follows(counts[None], torch.tensor(lumped.after(3, start=3))[None])
+    hit = float((found.hits >= 0).double().mean())
+    assert hit == pytest.approx(lumped.hit_probability(3, start=3), abs=0.02)
+    for bad, message in ((torch.tensor([[33]]), "from 0 to 32"), (torch.tensor([[0, 1]]), "one number a chain")):
+        with pytest.raises(ArgumentError, match=message):
+            sampler(bad, generator())
+    with pytest.raises(ArgumentError, match="must be square"):
+        MatrixChain(torch.ones(2, 3))
+    with pytest.raises(ArgumentError, match="sum to 1"):
+        MatrixChain(torch.ones(2, 2))
 
 
 def test_states_keep_their_type():

@@ -6,7 +6,7 @@ from sandtable.decoding.backtrack import backtrack
 from sandtable.decoding.beam import autoregress, beam_search
 from sandtable.decoding.best_of import best_of_n, block_best_of_n
 from sandtable.decoding.blocks import BlockDynamics, ModelBlocks, Parallel
-from sandtable.decoding.chains import Chains, Sampler, run_chains
+from sandtable.decoding.chains import Chains, MatrixChain, Sampler, run_chains
 from sandtable.decoding.clique_gibbs import CliqueGibbs, block_dynamics, k_gibbs
 from sandtable.decoding.conditional import Conditional, ExactConditional, MaskedNetwork, as_conditional
 from sandtable.decoding.draws import Draws
@@ -72,6 +72,7 @@ __all__ = [
     "Learnt",
     "LinearSchedule",
     "MaskedNetwork",
+    "MatrixChain",
     "ModelBlocks",
     "MonteCarloValue",
     "Noisy",

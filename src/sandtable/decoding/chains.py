@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, whole
-from sandtable.decoding.truncation import rising
+from sandtable.decoding.truncation import inverse_cdf, rising
 from sandtable.worlds import FiniteLaw, MaskLaw, UniformSize, UniformSubset
 from sandtable.worlds.bits import bulk_generator
 
@@ -39,6 +39,32 @@ class Sampler(ABC):
     def __call__(self, x: States, generator: torch.Generator) -> States:
         self.check(x)
         return self.draw(x, generator)
+
+
+class MatrixChain(Sampler):
+    """The chain of any transition matrix: a state is one number, x' ~ P(x, ·).
+
+    With the lumped matrices of `theory.gmlm.magnetisation` a clique of any size is one number a chain.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "state state"]) -> None:
+        self.matrix = torch.as_tensor(matrix, dtype=torch.float64)
+        if self.matrix.ndim != 2 or len(set(self.matrix.shape)) > 1:
+            raise ArgumentError(f"matrix of shape {tuple(self.matrix.shape)}: must be square")
+        if not bool((self.matrix >= 0).all()) or not bool(((self.matrix.sum(1) - 1).abs() < 1e-9).all()):
+            raise ArgumentError("matrix: its rows must be probabilities that sum to 1")
+
+    def check(self, x: States) -> None:
+        check_rows(x)
+        low, high = int(x.min()), int(x.max())
+        if x.shape[1] != 1 or not 0 <= low <= high < len(self.matrix):
+            found = f"x of shape {tuple(x.shape)}, from {low} to {high}"
+            raise ArgumentError(f"{found}: must be one number a chain, from 0 to {len(self.matrix) - 1}")
+
+    def draw(self, x: States, generator: torch.Generator) -> States:
+        u = uniform((len(x),), generator, x.device)
+        self.matrix = self.matrix.to(x.device)
+        return inverse_cdf(self.matrix[x[:, 0].long()], u)[:, None].to(x.dtype)
 
 
 @dataclass(frozen=True)
