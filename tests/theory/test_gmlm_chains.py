@@ -128,6 +128,8 @@ def test_lanczos_finds_what_dense_algebra_finds(monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(chains, "DENSE", 1)
             assert chains.poincare(world, masks) == pytest.approx(dense, rel=1e-10)
+            patch.setattr(chains, "MOST_ENTRIES", 1)
+            assert chains.poincare(world, masks) == pytest.approx(dense, rel=1e-10)
 
 
 def test_product_laws_and_two_spins():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
@@ -23,6 +24,8 @@ from sandtable.worlds.masks import MaskLaw
 
 DENSE = 512
 """Up to so many states all eigenvalues are computed; beyond, Lanczos finds the second."""
+MOST_ENTRIES = 2**26
+"""Of states times blocks: up to so many the chain is written down as a sparse matrix."""
 
 
 def apply(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, "states ..."], *, naive: bool = False) -> Tensor:
@@ -91,30 +94,42 @@ def block_dirichlet(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, " states"],
 
 
 def second_eigenvalue(law: FiniteLaw, masks: MaskLaw) -> float:
-    """λ₂ of block dynamics on the support of the law."""
-    root = law.probs.sqrt()
-    support = root > 0
-    scale = torch.where(support, root, 1.0)
+    """λ₂ of block dynamics on the support of the law.
 
-    def symmetric(v: Tensor) -> Tensor:
-        """D^{1/2} P D^{−1/2} v less its part along √p, whose eigenvalue is 1."""
-        out = root * apply(law, masks, torch.where(support, v / scale, 0.0))
-        return out - root * (root @ v)
-
-    count = int(support.sum())
-    if count == 1:
-        return 0.0
-    if len(root) <= DENSE:
-        matrix = transition(law, masks)[support][:, support]
-        kept = root[support]
-        matrix = kept[:, None] * matrix / kept - torch.outer(kept, kept)
-        return float(torch.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])
-    n = len(root)
-    product: dict[str, Any] = {"matvec": lambda v: symmetric(torch.from_numpy(v.ravel())).numpy(), "dtype": np.float64}
+    D^{1/2} P D^{−1/2} less its part along √p, whose eigenvalue is 1. A step of Lanczos takes one product with each of
+    |Ω|^N · |blocks| entries, as long as that many are written down, and a pass over the table for every block beyond.
+    """
+    _fit(law, masks)
+    root, n = law.probs.sqrt().numpy(), len(law.probs)
+    if n * len(masks.family) <= MOST_ENTRIES:
+        factor = _factor(law, masks)
+        if n <= DENSE:
+            return float(np.linalg.eigvalsh((factor @ factor.T).toarray() - np.outer(root, root))[-1])
+        back = factor.T.tocsr()
+        multiply = lambda v: factor @ (back @ v)  # noqa: E731
+    else:
+        safe = np.where(root > 0, root, 1.0)
+        multiply = lambda v: root * apply(law, masks, torch.from_numpy(v / safe)).numpy()  # noqa: E731
+    product: dict[str, Any] = {"matvec": lambda v: multiply(v.ravel()) - root * (root @ v.ravel()), "dtype": np.float64}
     start = np.random.default_rng(0).standard_normal(n)
     # The gap is wanted, not the eigenvalue: a tolerance (0) of the eigenvalue's last bits.
     found = eigsh(LinearOperator((n, n), **product), k=1, which="LA", v0=start, tol=0, return_eigenvectors=False)
     return float(found[0])
+
+
+def _factor(law: FiniteLaw, masks: MaskLaw) -> csr_array:
+    """B with D^{1/2} P D^{−1/2} = B Bᵀ: a column for every K and x_−K, entries √p(x) p(K | x)/√p(x_−K, K)."""
+    p, chosen = law.probs[:, None].numpy(), masks.probs(law.states).numpy()
+    shown = ~masks.family.numpy()
+    # Places of what is visible, counted from the last visible position on.
+    later = shown[:, ::-1].cumsum(1)[:, ::-1] - shown
+    codes = law.states.numpy() @ np.where(shown, law.symbols**later, 0).T
+    columns = law.symbols ** shown.sum(1)
+    codes = codes + (columns.cumsum() - columns)
+    mass = np.bincount(codes.ravel(), weights=(p * chosen).ravel(), minlength=int(columns.sum()))
+    entries = np.sqrt(p) * chosen / np.sqrt(np.maximum(mass, 1e-300))[codes]
+    starts = np.arange(len(p) + 1) * codes.shape[1]
+    return csr_array((entries.ravel(), codes.ravel(), starts), shape=(len(p), len(mass)))
 
 
 def poincare(law: FiniteLaw, masks: MaskLaw) -> float:
