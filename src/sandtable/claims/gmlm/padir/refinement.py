@@ -97,7 +97,7 @@ def converges(settings: Converges, lab: Lab) -> Evidence:
                 [[name, *(float(found["settled"][:, t - 1].mean()) for t in shown)] for name, found in arms.items()],
             ),
         },
-        notes=[f"Followed for {PASSES} passes. Answers that do not settle alternate between two."],
+        notes=[f"Followed for {PASSES} passes. Nearly all answers that do not settle alternate between two."],
     )
 
 
