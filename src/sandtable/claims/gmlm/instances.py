@@ -35,7 +35,7 @@ class Instance:
 
 def ising(fields: Sequence[float] | Tensor, pairs: Sequence[float] | Tensor, *, free: str = "h and J") -> Instance:
     """An Ising model whose fields and couplings are free, or its couplings alone (`free` "J")."""
-    h, j = torch.as_tensor(fields).double(), torch.as_tensor(pairs).double()
+    h, j = torch.as_tensor(fields, dtype=torch.float64), torch.as_tensor(pairs, dtype=torch.float64)
     length = len(h)
     if free == "h and J":
         family, theta = fisher.exponential(fisher.ising_statistics(length)), torch.cat([h, j])
