@@ -13,6 +13,7 @@ from sandtable.claims.gmlm import (
     masking,
     mixing,
     padir,
+    parallel,
     samplers,
     separation,
 )
@@ -26,6 +27,7 @@ CLAIMS = (
     *finite_sample.CLAIMS,
     *cliques.CLAIMS,
     *samplers.CLAIMS,
+    *parallel.CLAIMS,
     *separation.CLAIMS,
     *hitting.CLAIMS,
     *kernels.CLAIMS,
