@@ -27,7 +27,6 @@ class Quality:
     few: int = 4
     many: int = 10
     one: int = 1
-    measured: tuple[str, str] = ("valid", "overlap")
     exchanged: bool = False
 
 
@@ -37,8 +36,7 @@ class Quality:
         "Where every source has one right translation (distilled targets), most refiners lose at most 5 % of right "
         "translations to a sequential net of the same size with five beams, in four passes, and ten passes differ from "
         "four by less than half a point. Where there are several, refiners write fewer right translations, on the "
-        "fertility task by more than 50 points; on the drop task whole sentences then lose more to the sequential net "
-        "than words do, and more passes help them."
+        "fertility task by more than 50 points; on the drop task ten passes then write more of them than one."
     ),
     source=li2024("Tables 4.1 and 4.3 (stand-in tasks), distillation"),
     scales={"desk": Quality(), "paper": Quality(size=PAPER)},
@@ -50,10 +48,7 @@ class Quality:
             ("ten passes as four", "loss to beams"),
         ),
         Control("distilled and not, exchanged", {"exchanged": True}, tuple(f"distillation, {task}" for task in TASKS)),
-        Control(
-            "words and sentences exchanged", {"measured": ("overlap", "valid")}, ("sentences lose more than words",)
-        ),
-        Control("first and last pass exchanged", {"one": 10, "many": 1}, ("more passes help sentences",)),
+        Control("first and last pass exchanged", {"one": 10, "many": 1}, ("ten passes over one",)),
     ),
     seeds=SEEDS,
 )
@@ -71,7 +66,6 @@ def quality(settings: Quality, lab: Lab) -> Evidence:
     better, worse = (plain, single) if settings.exchanged else (single, plain)
     free = lab.measure(measures.in_order, Net("drop", size=size, kind="sequential"))
     drop = plain["drop"]
-    lost = [free[name] - at(drop[name], settings.few) for name in settings.measured]
     checks = [
         passing("loss to beams", np.max(loss, axis=0), below=LOSS, at_least=MOST),
         passing("ten passes as four", 100 * np.max(gap, axis=0), below=POINTS, at_least=MOST),
@@ -85,10 +79,7 @@ def quality(settings: Quality, lab: Lab) -> Evidence:
         )
         for task in TASKS
     ]
-    checks += [
-        orders("sentences lose more than words", *lost),
-        orders("more passes help sentences", at(drop["valid"], settings.many), at(drop["valid"], settings.one)),
-    ]
+    checks.append(orders("ten passes over one", at(drop["valid"], settings.many), at(drop["valid"], settings.one)))
     rows = [
         _row(task, name, found, steps)
         for task in TASKS
@@ -115,7 +106,9 @@ def quality(settings: Quality, lab: Lab) -> Evidence:
         tables={"means over nets": ours, **TABLES},
         notes=[
             "Lengths are given. “Right” is any translation the task allows; “exact” and “tokens” compare with one that "
-            "was drawn; “overlap” is the share of words that translate a symbol of the source, each once.",
+            "was drawn; “overlap” is the share of words that translate a symbol of the source, each once. That "
+            "sentences lose more than words (Table 4.3 beside 4.1) is shown and not judged: here a right sentence has "
+            "right words only, so it could not be otherwise.",
             "The published numbers are of text: BLEU and BLEURT of other languages cannot be compared with ours.",
         ],
     )
