@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from sandtable.arguments import ArgumentError
 from sandtable.bridges.huggingface import load_masked
-from sandtable.decoding import Conditional, ModelBlocks, as_conditional, k_gibbs, run_chains
+from sandtable.bridges.pretraining import MaskedModel
+from sandtable.decoding import Conditional, MaskedNetwork, ModelBlocks, as_conditional, k_gibbs, run_chains
 from sandtable.theory.gmlm import chains
 from sandtable.worlds import UniformSize
 from sandtable.worlds.finite import all_states, places
@@ -57,6 +58,13 @@ def test_logits_are_those_of_the_model_with_masks_in_place(family):
     torch.testing.assert_close(model.conditional_logits(changed, hidden), ours)
     longer, more = (torch.nn.functional.pad(t, (0, 3)) for t in (x, hidden))
     torch.testing.assert_close(model.conditional_logits(longer, more)[:, :7], ours, atol=1e-5, rtol=1e-4)
+
+
+def test_models_that_we_train_are_read_in_the_same_way():
+    network, (x, hidden) = tiny().eval(), rows()
+    ours = MaskedNetwork(MaskedModel(network), mask=MASK, vocab_size=SIZE)
+    expected = load_masked(network, mask=MASK).conditional_logits(x, hidden)
+    torch.testing.assert_close(ours.conditional_logits(x, hidden)[..., 1:5], expected[..., 1:5])
 
 
 @pytest.mark.parametrize("family", ["Bert", "Roberta"])

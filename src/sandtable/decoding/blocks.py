@@ -114,9 +114,10 @@ class Parallel(Sampler):
             pull = pulls(self.law, x)
             return torch.stack([-pull, pull], -1)
         if self.law is not None:
-            place = places(self.law.symbols, self.law.length)
+            place = places(self.law.symbols, self.law.length).to(x.device)
             others = self.law.codes(x)[:, None] - x * place
-            return self.law.log_probs[others[..., None] + place[:, None] * torch.arange(self.law.symbols)]
+            filled = others[..., None] + place[:, None] * torch.arange(self.law.symbols, device=x.device)
+            return self.law.log_probs.to(x.device)[filled]
         assert self.model is not None
         n = x.shape[1]
         alone = torch.eye(n, dtype=torch.bool, device=x.device).repeat(len(x), 1)
