@@ -1,21 +1,26 @@
 """Speed of the line on generative masked models: many fits at once, information and mixing by enumeration.
 
-    python benchmarks/gmlm.py [--device cuda] [--threads 2] [--only estimation exact]
+    python benchmarks/gmlm.py [--device cuda] [--threads 2] [--only estimation exact chains]
 
 One run prints, on the same machine:
 - estimation: 200 repetitions of k-pseudolikelihood (four spins, n = 1,000, one mask per sequence) in one stack against
   a Python loop that fits them one by one, with the same optimiser, start and tolerance; for Newton's method and for
   gradient descent, and for scipy's BFGS on a loss in numpy as a user would write it;
 - exact: seconds and peak memory of Poincaré constants up to N = 12 and of Fisher matrices of all N(N+1)/2 Ising
-  parameters up to N = 14, and how they grow.
+  parameters up to N = 14, and how they grow;
+- chains: microseconds a chain and step of k-Gibbs on a clique of 32 among 64 spins: 1,000 chains at once against one
+  chain in plain Python and one chain with the same sampler; and 1,000 chains of which only the number of spins up is
+  kept, which is a chain too.
 
-Only estimation runs on `--device`. Peak memory is that of the whole process, so it never falls from line to line: run
-`--only exact` alone to read it.
+Estimation and chains run on `--device`, plain Python always on the CPU. Peak memory is that of the whole process, so it
+never falls from line to line: run `--only exact` alone to read it.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import random
 import resource
 import time
 from collections.abc import Callable, Mapping
@@ -26,8 +31,10 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from sandtable.decoding import CliqueGibbs, MatrixChain, Sampler
 from sandtable.theory.gmlm import chains, fisher
 from sandtable.theory.gmlm.estimation import draw_pairs, estimate
+from sandtable.theory.gmlm.magnetisation import k_gibbs_chain
 from sandtable.worlds import CliqueIsing, Ising, MaskLaw, UniformSize, UniformSubset
 
 SPINS, SAMPLES, REPETITIONS, COUPLING = 4, 1000, 200, 0.05
@@ -148,9 +155,75 @@ def _print_row(row: tuple[str, int, str, float]) -> None:
     print(f"{f'{what}, N = {n}, {name}':36}{seconds:11.2f} s{peak():12.2f} GB", flush=True)
 
 
+# -- k-Gibbs chains --------------------------------------------------------------------------------------------------
+
+CLIQUE = CliqueIsing(64, 32, 0.05, 0.02)
+CHAINS, MANY = 1000, 100_000
+
+
+def plain_chain(k: int, steps: int, rng: random.Random) -> list[int]:
+    """One chain in Python: a block, then how many of its clique spins turn up, which, and the others one by one."""
+    n, c, coupling = CLIQUE.size, CLIQUE.clique, CLIQUE.coupling
+    h = CLIQUE.h.tolist()
+    x = [0] * n
+    for _ in range(steps):
+        block = rng.sample(range(n), k)
+        mine = [i for i in block if i < c]
+        inside = set(mine)
+        stay = sum(x[i] for i in range(c) if i not in inside)
+        counts = range(len(mine) + 1)
+        pairs = [coupling * ((2 * (stay + b) - c) ** 2 - c) / 2 for b in counts]
+        weights = [math.comb(len(mine), b) * math.exp(2 * h[0] * b + pairs[b]) for b in counts]
+        up = set(rng.sample(mine, rng.choices(counts, weights)[0]))
+        for i in mine:
+            x[i] = int(i in up)
+        for i in block:
+            if i >= c:
+                x[i] = int(rng.random() < 1 / (1 + math.exp(-2 * h[i])))
+    return x
+
+
+def _a_step(sampler: Sampler, x: torch.Tensor, generator: torch.Generator) -> float:
+    """Microseconds a chain and step, the best of several runs of 20 steps."""
+    cuda = x.device.type == "cuda"
+
+    def work() -> None:
+        state = x
+        for _ in range(20):
+            state = sampler.draw(state, generator)
+        if cuda:
+            torch.cuda.synchronize()
+
+    return best(work, repeats=10) / 20 / len(x) * 1e6
+
+
+def k_gibbs_chains(device: str) -> None:
+    generator = torch.Generator(device).manual_seed(0)
+    title = f"k-Gibbs, c = {CLIQUE.clique} of N = {CLIQUE.size}"
+    print(f"{title:40}{'µs a step':>11}{'plain / it':>12}{'one / it':>10}")
+    for k in (8, 32, 48, 64):
+        steps = 500
+        slow = best(lambda k=k, steps=steps: plain_chain(k, steps, random.Random(0)), 10) / steps * 1e6
+        print(f"{f'k = {k}, one chain, plain Python':40}{slow:11.3f}", flush=True)
+        sampler, up = CliqueGibbs(CLIQUE, k=k), MatrixChain(k_gibbs_chain(CLIQUE, k=k).transition)
+        rows = {
+            "one chain": (sampler, torch.zeros(1, CLIQUE.size, dtype=torch.uint8)),
+            f"{CHAINS:,} chains": (sampler, torch.zeros(CHAINS, CLIQUE.size, dtype=torch.uint8)),
+            f"{CHAINS:,} chains, spins up only": (up, torch.zeros(CHAINS, 1, dtype=torch.long)),
+        }
+        if device != "cpu":
+            rows[f"{MANY:,} chains"] = (sampler, torch.zeros(MANY, CLIQUE.size, dtype=torch.uint8))
+        alone = 0.0
+        for name, (chain, x) in rows.items():
+            fast = _a_step(chain, x.to(device), generator)
+            alone = alone or fast
+            print(f"{f'k = {k}, {name}':40}{fast:11.3f}{slow / fast:12.1f}{alone / fast:10.1f}", flush=True)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "estimation": lambda arguments: estimation(arguments.device),
     "exact": lambda arguments: exact(),
+    "chains": lambda arguments: k_gibbs_chains(arguments.device),
 }
 
 
