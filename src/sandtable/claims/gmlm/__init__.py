@@ -4,10 +4,12 @@ from sandtable.claims.gmlm import (
     cliques,
     conditioning,
     convexity,
+    designs,
     finite_sample,
     fits,
     heads,
     hitting,
+    information,
     joint,
     kernels,
     masking,
@@ -19,9 +21,11 @@ from sandtable.claims.gmlm import (
 )
 
 CLAIMS = (
+    *information.CLAIMS,
     *masking.CLAIMS,
     *fits.CLAIMS,
     *mixing.CLAIMS,
+    *designs.CLAIMS,
     *conditioning.CLAIMS,
     *joint.CLAIMS,
     *finite_sample.CLAIMS,

@@ -1,11 +1,10 @@
-"""How fast block dynamics mix, and what that says about learning: Poincaré constants, speed-up by k, χ²."""
+"""How fast block dynamics mix, and what that says about learning: Poincaré constants, Dirichlet forms, χ²."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -23,10 +22,10 @@ from sandtable.claims.gmlm.instances import (
 )
 from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact
 from sandtable.lab.figures import curves, scatter
 from sandtable.theory.gmlm import chains, fisher
-from sandtable.worlds import Blocks, FiniteLaw, Ising, MaskLaw, UniformSize
+from sandtable.worlds import FiniteLaw, Ising, MaskLaw, UniformSize
 from sandtable.worlds import Table as LawTable
 
 ROUNDING = 1e-9
@@ -70,9 +69,9 @@ def poincare_bounds_variance(settings: Bound, lab: Lab) -> Evidence:
     for instance in [*random_instances(settings.instances, generator), *(clique(4, j) for j in (0.05, 0.3, 1.0))]:
         for masks in independent_masks(instance.law.length, generator):
             constant = _constant(instance.law, masks, settings)
-            gamma, information = _variance(instance, masks)
+            gamma, information = variance(instance, masks)
             excess.append(_excess(gamma, constant, information))
-            points.append((constant, _worst_direction(gamma, information), instance.name))
+            points.append((constant, worst_direction(gamma, information), instance.name))
             forms.append(_forms_apart(instance.law, masks, generator, settings.form))
             chi.append(_chi_square(instance.law, masks, constant, settings, generator))
     ratios = []
@@ -80,7 +79,7 @@ def poincare_bounds_variance(settings: Bound, lab: Lab) -> Evidence:
         n = instance.law.length
         for k in range(max(1, n - 2), n):
             masks = UniformSize(n, k)
-            ratios.append(_worst_direction(*_variance(instance, masks)) / _constant(instance.law, masks, settings))
+            ratios.append(worst_direction(*variance(instance, masks)) / _constant(instance.law, masks, settings))
     return Evidence(
         [
             bounded("excess of Γ over C I⁻¹", excess, ROUNDING, unit="family and mask law"),
@@ -103,14 +102,14 @@ def _constant(law: FiniteLaw, masks: MaskLaw, settings: Any) -> float:
     return chains.poincare(law, masks) if settings.constant == "of the chain" else 1.0
 
 
-def _variance(instance: Instance, masks: MaskLaw) -> tuple[Float[Tensor, "p p"], Float[Tensor, "p p"]]:
+def variance(instance: Instance, masks: MaskLaw) -> tuple[Float[Tensor, "p p"], Float[Tensor, "p p"]]:
     """Γ and I."""
     scores = instance.scores
     gamma = fisher.asymptotic_covariance(fisher.information(scores, instance.law, masks))
     return gamma, fisher.fisher(scores, instance.law)
 
 
-def _worst_direction(gamma: Tensor, information: Tensor) -> float:
+def worst_direction(gamma: Tensor, information: Tensor) -> float:
     """λ_max(I^{1/2} Γ I^{1/2}): how many times the variance of maximum likelihood the worst direction has."""
     values, vectors = torch.linalg.eigh(information)
     root = vectors @ (vectors.T * values.clamp(min=0).sqrt()[:, None])
@@ -118,7 +117,7 @@ def _worst_direction(gamma: Tensor, information: Tensor) -> float:
 
 
 def _excess(gamma: Tensor, constant: float, information: Tensor) -> float:
-    return _worst_direction(gamma, information) / constant - 1
+    return worst_direction(gamma, information) / constant - 1
 
 
 def _forms_apart(law: FiniteLaw, masks: MaskLaw, generator: torch.Generator, form: str) -> float:
@@ -184,7 +183,7 @@ def _reference() -> Table:
         for k in range(1, 5):
             masks = UniformSize(4, k)
             row.append(
-                f"{float(_variance(instance, masks)[0].trace()):.5g} / {chains.poincare(instance.law, masks):.5g}"
+                f"{float(variance(instance, masks)[0].trace()):.5g} / {chains.poincare(instance.law, masks):.5g}"
             )
         correlation = chains.total_correlation(instance.law, range(4))
         assert isinstance(instance.law, Ising)
@@ -274,7 +273,7 @@ def poincare_adaptive(settings: Adaptive, lab: Lab) -> Evidence:
 
 
 def _ordered(instance: Instance, masks: MaskLaw, settings: Adaptive) -> tuple[Tensor, float, Tensor]:
-    gamma, information = _variance(instance, masks)
+    gamma, information = variance(instance, masks)
     return gamma, _constant(instance.law, masks, settings), information
 
 
@@ -286,132 +285,6 @@ def pair_kernel(law: FiniteLaw, masks: MaskLaw) -> Float[Tensor, "pairs pairs"]:
         flow = (seen[:, None] == seen).all(2) * weight
         parts.append(flow / flow.sum(1, keepdim=True))
     return torch.block_diag(*parts)
-
-
-# -- larger blocks mix faster ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SpeedUp:
-    laws: int = 10
-    lengths: tuple[int, ...] = (3, 4)
-    couplings: tuple[float, ...] = (0.2, 0.7, 1.5)
-    power: float = 1.0
-    pairs: str = "once"
-
-
-@claim(
-    id="gmlm/k-gibbs-speed-up",
-    statement=(
-        "Drawing k positions at once improves the spectral gap at least k times: gap_k ≥ k gap_1 for every law, with "
-        "equality for independent positions, whose Poincaré constant is N/k. Two spins without fields have "
-        "C_1 = 1 + e^{2J} = 2/(1 − tanh J)."
-    ),
-    source=li2024("the speed-up of k-Gibbs, quoted from Lee 2023; two spins of our own"),
-    scales={"smoke": SpeedUp(), "desk": SpeedUp(laws=100, lengths=(3, 4, 5))},
-    controls=(
-        Control("k to the power 1.5", {"power": 1.5}, ("k gap_1 / gap_k", "independent positions")),
-        Control("pairs counted twice", {"pairs": "twice"}, ("two spins",)),
-    ),
-)
-def k_gibbs_speed_up(settings: SpeedUp, lab: Lab) -> Evidence:
-    generator = lab.generator(lab.seeds[0], "laws")
-    ratios, products, expected, points = [], [], [], []
-    for n in settings.lengths:
-        for _ in range(settings.laws):
-            strong = Ising.of(*(torch.randn(size, generator=generator) for size in (n, n * (n - 1) // 2)))
-            for law in (LawTable.random(n, generator), strong):
-                constants = [chains.poincare(law, UniformSize(n, k)) for k in range(1, n + 1)]
-                found = [k**settings.power * constants[k - 1] / constants[0] for k in range(2, n + 1)]
-                ratios += found
-                points += [(k, ratio) for k, ratio in zip(range(2, n + 1), found, strict=True)]
-        alone = Ising.of(torch.randn(n, generator=generator), [0.0] * (n * (n - 1) // 2))
-        products += [chains.poincare(alone, UniformSize(n, k)) for k in range(1, n + 1)]
-        expected += [n / k**settings.power for k in range(1, n + 1)]
-    double = 2.0 if settings.pairs == "twice" else 1.0
-    two = [chains.poincare(Ising.of([0.0, 0.0], [j]), UniformSize(2, 1)) for j in settings.couplings]
-    closed = [2 / (1 - math.tanh(double * j)) for j in settings.couplings]
-    return Evidence(
-        [
-            bounded("k gap_1 / gap_k", ratios, 1.0, atol=ROUNDING, unit="law and k"),
-            exact("independent positions", products, expected, rtol=ROUNDING, unit="N and k"),
-            exact("two spins", two, closed, rtol=ROUNDING, unit="coupling"),
-        ],
-        figures={
-            "speed-up": lambda: scatter(
-                {f"k = {k}": ([p[0] for p in points if p[0] == k], [p[1] for p in points if p[0] == k])
-                 for k in sorted({p[0] for p in points})},
-                xlabel="positions drawn at once k",
-                ylabel="k gap₁ / gap_k",
-                title="k at once is at least k times as fast: never above 1",
-            )
-        },
-    )  # fmt: skip
-
-
-# -- which pairs to mask together ------------------------------------------------------------------------------------
-
-STRONG = 1.5
-PAIRS = tuple(combinations(range(4), 2))
-DESIGNS: dict[str, tuple[tuple[int, ...], ...]] = {
-    "coupled pairs": ((0, 1), (2, 3)),
-    "all pairs": PAIRS,
-    "cross pairs": tuple(pair for pair in PAIRS if pair not in ((0, 1), (2, 3))),
-}
-KNOWN_DESIGNS = {"coupled pairs": (2.000, 188.9), "all pairs": (5.043, 168.3), "cross pairs": (21.09, 181.3)}
-"""Poincaré constant and Tr Γ, from a calculation of its own; maximum likelihood has 155.7."""
-
-
-@dataclass(frozen=True)
-class Design:
-    coupling: float = STRONG
-    compared: str = "worst direction"
-
-
-@claim(
-    id="gmlm/mask-design",
-    statement=(
-        "Of three laws of two masked positions, the one that masks strongly coupled positions together has the "
-        "smallest Poincaré constant and the smallest variance in the worst direction: for four spins coupled by 1.5 in "
-        "two pairs C = 2.000 (coupled pairs), 5.043 (all pairs), 21.09 (cross pairs), each attained. The order of Tr Γ "
-        "is another."
-    ),
-    source=li2024("Poincaré constants bound the asymptotic variance, applied to the choice of masks; our own numbers"),
-    scales={"smoke": Design(), "desk": Design()},
-    controls=(
-        Control("traces in place of worst directions", {"compared": "trace"}, ("order of the designs", "attained")),
-        Control("weaker coupling", {"coupling": 1.0}, ("Poincaré constants", "Tr Γ")),
-    ),
-)
-def mask_design(settings: Design, lab: Lab) -> Evidence:
-    instance = ising([0.0] * 4, [settings.coupling * (pair in DESIGNS["coupled pairs"]) for pair in PAIRS])
-    rows = {}
-    for name, blocks in DESIGNS.items():
-        gamma, information = _variance(instance, Blocks(4, blocks))
-        constant = chains.poincare(instance.law, Blocks(4, blocks))
-        rows[name] = (constant, float(gamma.trace()), _worst_direction(gamma, information))
-    constants, traces, worst = zip(*rows.values(), strict=True)
-    compared = worst if settings.compared == "worst direction" else traces
-    return Evidence(
-        [
-            exact("Poincaré constants", constants, [p[0] for p in KNOWN_DESIGNS.values()], atol=5.1e-3, unit="design"),
-            exact("Tr Γ", traces, [p[1] for p in KNOWN_DESIGNS.values()], atol=0.051, unit="design"),
-            exact(
-                "attained", [at / c for at, c in zip(compared, constants, strict=True)], 1.0, rtol=1e-9, unit="design"
-            ),
-            exact("order of the designs", _ranks(compared), _ranks(constants), unit="design"),
-        ],
-        tables={
-            "designs": Table(
-                ["masked", "Poincaré constant", "Tr Γ", "worst direction over maximum likelihood"],
-                [[name, *row] for name, row in rows.items()],
-            )
-        },
-    )
-
-
-def _ranks(values: tuple[float, ...]) -> list[int]:
-    return [sorted(values).index(value) for value in values]
 
 
 PRINTED = (
@@ -430,19 +303,6 @@ PRINTED = (
             "x alone the conditional variance is that of the conditional score."
         ),
     ),
-    Claim(
-        id="gmlm/smaller-constant-smaller-error",
-        statement="The mask law with the smaller Poincaré constant has the smaller asymptotic error Tr Γ.",
-        source=li2024("a reading that the bound Γ ⪯ C I^{−1} invites"),
-        scales={"smoke": Design(compared="trace"), "desk": Design(compared="trace")},
-        measure=mask_design.measure,
-        expected="refuted",
-        erratum=(
-            "C orders bounds and worst directions, not traces: masking coupled pairs has C = 2.0 and Tr Γ = 188.9, all "
-            "pairs C = 5.0 and Tr Γ = 168.3."
-        ),
-        corrected=mask_design.id,
-    ),
 )
 
-CLAIMS = (poincare_bounds_variance, poincare_adaptive, k_gibbs_speed_up, mask_design, *PRINTED)
+CLAIMS = (poincare_bounds_variance, poincare_adaptive, *PRINTED)
