@@ -18,6 +18,7 @@ from sandtable.bridges.huggingface.sessions import HuggingFaceSession, Recompute
 from sandtable.bridges.huggingface.sight import sight_of
 from sandtable.bridges.huggingface.states import Tap, check_hidden, layers_of, pick
 from sandtable.bridges.huggingface.trial import MASKS, RECOMPUTE, STEPS, taps_of, way_of
+from sandtable.bridges.huggingface.words import WithWords
 from sandtable.decoding.language_model import Hidden, Prompts, Session, read_prompts
 
 NO_EOS = "none"
@@ -45,7 +46,7 @@ def load(
     return HuggingFaceModel(network.eval(), own, eos=eos, cache=cache, check=check)
 
 
-class HuggingFaceModel:
+class HuggingFaceModel(WithWords):
     """A Hugging Face causal model as a `LanguageModel`.
 
     Hidden states are numbered as the library numbers them: layer 0 is the embedding, layer l what leaves the l-th
@@ -108,23 +109,8 @@ class HuggingFaceModel:
         return layers_of(self.network)
 
     @property
-    def device(self) -> torch.device:
-        return self.network.get_input_embeddings().weight.device
-
-    @property
     def dtype(self) -> torch.dtype:
         return self.network.get_input_embeddings().weight.dtype
-
-    def encode(self, text: str) -> list[int]:
-        return list(self._words().encode(text))
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self._words().decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-    def _words(self) -> Any:
-        if self.tokenizer is None:
-            raise ArgumentError("tokenizer=None: this model was loaded without one; pass tokenizer= to use text")
-        return self.tokenizer
 
     def start(self, prompts: Prompts, *, room: int, hidden: Hidden | None = None) -> Session:
         rows = read_prompts(self, prompts, empty=False)

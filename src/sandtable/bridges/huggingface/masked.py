@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, whole
 from sandtable.bridges.huggingface.loading import library, load_model
+from sandtable.bridges.huggingface.words import WithWords
 from sandtable.decoding.conditional import without
 
 
@@ -32,7 +33,7 @@ def load_masked(
     return HuggingFaceMasked(network.eval(), own, mask=mask, never=never)
 
 
-class HuggingFaceMasked:
+class HuggingFaceMasked(WithWords):
     """log p(x_i | what is not hidden) from one pass with the mask token at every hidden position.
 
     Nobody has made these conditionals those of one joint law: what a chain keeps depends on its blocks and their order.
@@ -59,22 +60,6 @@ class HuggingFaceMasked:
         special = named.values() if tokenizer is None else tokenizer.all_special_ids
         tokens = [token for token in special if token is not None] if never is None else never
         self.never = sorted({self.mask, *(whole("never", t, least=0, most=self.vocab_size - 1) for t in tokens)})
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.get_input_embeddings().weight.device
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids with the special tokens around them; the text may hold mask tokens."""
-        return list(self._words().encode(text))
-
-    def decode(self, tokens: Sequence[int]) -> str:
-        return self._words().decode(list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False)
-
-    def _words(self) -> Any:
-        if self.tokenizer is None:
-            raise ArgumentError("tokenizer=None: this model was loaded without one; pass tokenizer= to use text")
-        return self.tokenizer
 
     @torch.no_grad()
     def conditional_logits(
