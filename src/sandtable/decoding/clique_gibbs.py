@@ -51,7 +51,7 @@ class CliqueGibbs(Sampler):
 
     def draw(self, x: States, generator: torch.Generator) -> States:
         n, c, tables = self.world.size, self.world.clique, self._on(x.device)
-        # Of keys that choose the block, those inside it are in random order: they also choose which of it turn up.
+        # The largest keys choose the block, in random order: the largest of those in the clique turn up.
         numbers = uniform((len(x), 2 * n - c + 1), generator, x.device)
         keys, rest, u = numbers[:, :n], numbers[:, n:-1], numbers[:, -1:]
         hidden = largest(keys, self.k)
@@ -59,7 +59,7 @@ class CliqueGibbs(Sampler):
         old = x.bool()
         stay = (old[:, :c] & ~mine).sum(1)
         if self.world.even:
-            up = largest(keys[:, :c] * mine, self._how_many(mine.sum(1), stay, u, tables))
+            up = largest(keys[:, :c], self._how_many(mine.sum(1), stay, u, tables))
         else:
             up = self._one_by_one(mine, stay, u, generator, tables)
         new = torch.cat([up, rest < tables.alone], 1)
