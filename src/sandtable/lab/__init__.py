@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sandtable.lab.claim import SCALES, Claim, Control, Source, claim
+from sandtable.lab.claim import SCALES, Claim, Control, Source, claim, printed
 
 if TYPE_CHECKING:
     from sandtable.lab.evidence import (
@@ -85,6 +85,7 @@ __all__ = [
     "load",
     "orders",
     "passing",
+    "printed",
     "proportion",
     "source_hash",
     "statistic",

@@ -154,6 +154,24 @@ def claim(**fields: Any) -> Callable[[Callable[[Any, Lab], Evidence]], Claim]:
     return bind
 
 
+def printed(name: str, corrected: Claim, change: dict[str, Any], *, statement: str, where: str, erratum: str) -> Claim:
+    """A statement as it was printed: the corrected claim's own measurement with the printed form in its place.
+
+    It is called "line/printed-name" and expected to be refuted.
+    """
+    return Claim(
+        id=f"{corrected.id.partition('/')[0]}/printed-{name}",
+        statement=statement,
+        source=dataclasses.replace(corrected.source, where=where),
+        scales={scale: dataclasses.replace(settings, **change) for scale, settings in corrected.scales.items()},
+        measure=corrected.measure,
+        expected="refuted",
+        erratum=erratum,
+        corrected=corrected.id,
+        seeds=corrected.seeds,
+    )
+
+
 def _id(name: str, value: Any) -> None:
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise ArgumentError(f"{name}={value!r}: must look like 'line/kebab-name'")

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from sandtable.claims.dyck import necessity
-from sandtable.claims.dyck.setting import DEPTH, PAIRS, SIZE, TYPES, WORLD, layer_of, printed, wen
-from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact, exceeds
+from sandtable.claims.dyck.setting import DEPTH, PAIRS, SIZE, TYPES, WORLD, layer_of, wen
+from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact, exceeds, printed
 from sandtable.models.attention import silent
 from sandtable.models.blocks import UnitNorm
 from sandtable.probes.dyck.balance import least_outputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from sandtable.lab import Claim, Source
+from sandtable.lab import Source
 from sandtable.lab.figures import PALETTE, heatmaps
 from sandtable.models import Transformer
 from sandtable.models.attention import silent
@@ -29,21 +28,6 @@ PATTERN = "blocks.1.attn.hook_pattern"
 
 def wen(where: str) -> Source:
     return Source("Wen, Li, Liu & Risteski", 2023, where)
-
-
-def printed(name: str, corrected: Claim, change: dict[str, Any], *, statement: str, where: str, erratum: str) -> Claim:
-    """The printed statement: the corrected claim's own measurement with the printed form in its place."""
-    return Claim(
-        id=f"dyck/printed-{name}",
-        statement=statement,
-        source=wen(where),
-        scales={scale: dataclasses.replace(settings, **change) for scale, settings in corrected.scales.items()},
-        measure=corrected.measure,
-        expected="refuted",
-        erratum=erratum,
-        corrected=corrected.id,
-        seeds=corrected.seeds,
-    )
 
 
 def layer_of(model: Transformer) -> Tokenwise:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, exceeds
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, exceeds, printed
 from sandtable.theory.gmlm import clique
 from sandtable.worlds import CliqueIsing
 

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, printed
 from sandtable.theory.gmlm import chains, fisher
 from sandtable.worlds import AdaptiveBlocks
 from sandtable.worlds import Table as LawTable

@@ -10,9 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sandtable.claims.gmlm.instances import Instance, adaptive_masks, clique, mixed
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, claim, orders, proportion, statistic
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, claim, orders, printed, proportion, statistic
 from sandtable.lab.figures import curves
 from sandtable.theory.gmlm import fisher
 from sandtable.theory.gmlm.estimation import draw_masks, draw_sequences, estimate, every_mask

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.decoding import CliqueGibbs, Parallel, run_chains
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, orders, proportion
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, orders, printed, proportion
 from sandtable.lab.figures import curves
 from sandtable.theory.gmlm import clique
 from sandtable.theory.gmlm.magnetisation import Magnetisation, k_gibbs_chain, parallel_chain

@@ -19,9 +19,8 @@ from sandtable.claims.gmlm.instances import (
     mixed,
     together_when_aligned,
 )
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, printed
 from sandtable.theory.gmlm import fisher
 from sandtable.theory.gmlm.estimation import estimate
 from sandtable.worlds import FiniteLaw, MaskLaw, UniformSize

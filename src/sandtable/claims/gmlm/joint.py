@@ -11,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sandtable.claims.gmlm.instances import adaptive_masks
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, bounded, claim, exact
+from sandtable.lab import Control, Evidence, Lab, bounded, claim, exact, printed
 from sandtable.lab import Table as Rows
 from sandtable.lab.figures import curves
 from sandtable.theory.gmlm import chains, fisher

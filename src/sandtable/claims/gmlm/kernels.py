@@ -11,10 +11,9 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from torch import Tensor
 
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.decoding import Truncation
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, exceeds
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, exceeds, printed
 from sandtable.theory.gmlm import chains, kernels
 from sandtable.worlds import Ising, UniformSize
 from sandtable.worlds.finite import all_states

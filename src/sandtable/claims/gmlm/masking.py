@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from sandtable.claims.gmlm.instances import WORSE, clique, every_block, random_instances
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, exceeds
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, exceeds, printed
 from sandtable.lab.figures import curves
 from sandtable.theory.gmlm import fisher
 from sandtable.worlds import Blocks, UniformSize

@@ -20,9 +20,8 @@ from sandtable.claims.gmlm.instances import (
     random_instances,
     together_when_aligned,
 )
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, printed
 from sandtable.lab.figures import curves, scatter
 from sandtable.theory.gmlm import chains, fisher
 from sandtable.worlds import FiniteLaw, Ising, MaskLaw, UniformSize

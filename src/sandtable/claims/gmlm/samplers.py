@@ -9,10 +9,9 @@ from functools import cache
 import numpy as np
 import torch
 
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.decoding import CliqueGibbs, Parallel, run_chains
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, proportion
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, printed, proportion
 from sandtable.theory.gmlm import chains, clique, magnetisation
 from sandtable.worlds import CliqueIsing, UniformSize
 

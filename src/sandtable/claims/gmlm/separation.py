@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from sandtable.claims.gmlm.printed import printed
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.decoding import CliqueGibbs, Parallel, run_chains
-from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, proportion
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, printed, proportion
 from sandtable.lab.figures import curves
 from sandtable.theory.gmlm import clique, magnetisation
 from sandtable.worlds import CliqueIsing

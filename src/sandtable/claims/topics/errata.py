@@ -6,9 +6,7 @@ proof (its inequality is right), and a slide that leaves 1/√d out of the atten
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -16,7 +14,7 @@ from sandtable.claims.topics import attention_loss, exact, exact_embedding, sett
 from sandtable.claims.topics.attention_loss import GRID
 from sandtable.claims.topics.attention_theory import optimal_gamma
 from sandtable.claims.topics.exact_embedding import MASKINGS, WORLDS
-from sandtable.lab import Claim, Control, Evidence, Lab, Source, Table, bounded, claim, exceeds
+from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exceeds, printed
 from sandtable.lab import exact as equal
 from sandtable.theory import topics as theory
 from sandtable.worlds import TopicModel
@@ -192,23 +190,8 @@ def attention_interval_one_topic(settings: OneTopic, lab: Lab) -> Evidence:
 # -- the printed statements ------------------------------------------------------------------------------------------
 
 
-def _printed(name: str, of: Claim, change: dict[str, Any], *, statement: str, where: str, erratum: str) -> Claim:
-    """The claim `of` with its settings changed to what is printed, expected to be refuted."""
-    return Claim(
-        id=f"topics/printed-{name}",
-        statement=statement,
-        source=Source(of.source.authors, of.source.year, where),
-        scales={scale: dataclasses.replace(settings, **change) for scale, settings in of.scales.items()},
-        measure=of.measure,
-        expected="refuted",
-        erratum=erratum,
-        corrected=of.id,
-        seeds=of.seeds,
-    )
-
-
 PRINTED = (
-    _printed(
+    printed(
         "asymptotic-loss",
         attention_loss.attention_asymptotic,
         {"block": "printed"},
@@ -219,7 +202,7 @@ PRINTED = (
             "it is p_r v y²."
         ),
     ),
-    _printed(
+    printed(
         "absent-share",
         attention_loss.attention_shares,
         {"denominators": "printed"},
@@ -227,7 +210,7 @@ PRINTED = (
         where="Equations 2.26 to 2.29 of the thesis",
         erratum="A denominator prints p₁γv for the mass of the query's own, absent topic. That mass is p₂γv.",
     ),
-    _printed(
+    printed(
         "interval-constant",
         attention_loss.attention_proof_constant,
         {"constant": "stated"},
@@ -238,7 +221,7 @@ PRINTED = (
             "proof's bound on the loss fails. The optimum itself respects both (topics/attention-interval)."
         ),
     ),
-    _printed(
+    printed(
         "slides-interval",
         attention_interval_one_topic,
         {"lower": "λ₁τ"},
@@ -249,7 +232,7 @@ PRINTED = (
             "in documents of one topic γ* lies in the theorem's interval and below λ₁τ."
         ),
     ),
-    _printed(
+    printed(
         "uniform-attention",
         attention_loss.attention_uniform_reproduced,
         {"variant": "paper"},
@@ -260,7 +243,7 @@ PRINTED = (
             "not uniform attention. Adding p_mask to both, and the matching outputs, repairs it."
         ),
     ),
-    _printed(
+    printed(
         "row-softmax",
         attention_loss.attention_normalised,
         {"over": "queries"},
@@ -268,7 +251,7 @@ PRINTED = (
         where="Model definition of the thesis",
         erratum="The thesis prints the row-wise denominator; columns must sum to one, as in the paper.",
     ),
-    _printed(
+    printed(
         "untransposed-head",
         exact_embedding.tied_output,
         {"transposed": False},
@@ -276,7 +259,7 @@ PRINTED = (
         where="Equation 6",
         erratum="The paper's equation lacks the transpose on the left W_E, which the thesis has.",
     ),
-    _printed(
+    printed(
         "embedding-identity",
         exact_embedding.embedding_diagonal_optimal,
         {"gram": "identity"},
@@ -287,7 +270,7 @@ PRINTED = (
             "be 0."
         ),
     ),
-    _printed(
+    printed(
         "bias",
         exact_embedding.embedding_diagonal_optimal,
         {"bias": "every output"},
@@ -298,7 +281,7 @@ PRINTED = (
             "costs b₀² more; b₀ must be 0."
         ),
     ),
-    _printed(
+    printed(
         "diagonal-unique",
         diagonal_value_family,
         {"free": "none"},
@@ -306,7 +289,7 @@ PRINTED = (
         where="Definition 2.1.2 of the thesis",
         erratum="The definition leaves row 0 open, where V − T dimensions are free at the same loss; set it to zero.",
     ),
-    _printed(
+    printed(
         "hessian-rank-one",
         exact.optimal_maps,
         {"rank": "one"},
@@ -314,7 +297,7 @@ PRINTED = (
         where="Discussion of stage 1 without L2 (thesis, Theorem 2.1.4)",
         erratum="Rank one is right for a single document. Over the population the Hessian of a row has rank T.",
     ),
-    _printed(
+    printed(
         "unsquared-l2",
         exact.value_matrix_limit,
         {"penalty": "unsquared"},
@@ -325,7 +308,7 @@ PRINTED = (
             "given λ is not."
         ),
     ),
-    _printed(
+    printed(
         "c1-range",
         c1_formula,
         {"below_one": "always"},
@@ -333,7 +316,7 @@ PRINTED = (
         where="Lemma 1 (thesis 2.1.4)",
         erratum="c₁ = p_r/((1 − p_c − p_r)aTv) exceeds 1 when few selected positions show [MASK].",
     ),
-    _printed(
+    printed(
         "word-probabilities",
         word_probabilities,
         {"largest": "1/v"},
@@ -344,7 +327,7 @@ PRINTED = (
             "(topics/optimal-maps)."
         ),
     ),
-    _printed(
+    printed(
         "table-caption",
         attention_table_order,
         {"larger": "same_word", "smaller": "same_topic", "rows": 3},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandtable.claims.dyck.pruning.bounds import directions, helpers, multiplexed
 from sandtable.claims.dyck.pruning.networks import stages
-from sandtable.claims.dyck.setting import printed
+from sandtable.lab import printed
 
 CLAIMS = (
     printed(
