@@ -1,6 +1,7 @@
 """Samplers of blocks: every step against the row of its transition matrix, long runs against the law they keep."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -83,6 +84,22 @@ def test_the_law_that_parallel_sampling_keeps(law):
     torch.testing.assert_close(Parallel(law).stationary(), chains.stationary(chains.parallel_transition(law)))
     with pytest.raises(ArgumentError, match="only Ising models"):
         Parallel(TERNARY).stationary()
+
+
+@pytest.mark.parametrize("coupling", [0.2, 1.0, 3.0])
+def test_two_spins_in_parallel_forget_each_other(coupling):
+    law = Ising((0.0, 0.0), ((0.0, coupling), (coupling, 0.0)))
+    kept = Parallel(law).stationary()
+    torch.testing.assert_close(kept, torch.full((4,), 0.25, dtype=torch.float64))
+    assert chains.tv(kept, law.probs) == pytest.approx(math.tanh(coupling) / 2)
+
+
+@pytest.mark.parametrize(
+    ("coupling", "distance"), [(0.05, 0.0386), (0.1, 0.0796), (0.3, 0.2233), (0.5, 0.1720), (1.0, 0.0050)]
+)
+def test_quoted_distances_of_the_parallel_law(coupling, distance):
+    law = CliqueIsing(4, 4, coupling)
+    assert chains.tv(Parallel(law).stationary(), law.probs) == pytest.approx(distance, abs=5e-5)
 
 
 def test_parallel_sampling_of_a_model_asks_for_every_position():
