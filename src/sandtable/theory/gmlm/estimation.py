@@ -150,10 +150,17 @@ def _slopes(losses: Losses, theta: Tensor, pairs: Tensor, *, bends: bool = False
 
 def _direction(losses: Losses, theta: Tensor, pairs: Tensor, slope: Tensor) -> Float[Tensor, "repetition parameter"]:
     """−|H|^{−1} g for every repetition, |H| with the absolute values of H's eigenvalues."""
-    values, vectors = torch.linalg.eigh(_slopes(losses, theta, pairs, bends=True))
-    floor = 1e-10 * values.abs().amax(1, keepdim=True).clamp(min=1e-100)
-    along = (vectors.mT @ slope[:, :, None])[:, :, 0] / torch.maximum(values.abs(), floor)
-    return -(vectors @ along[:, :, None])[:, :, 0]
+    bend = _slopes(losses, theta, pairs, bends=True)
+    root, failed = torch.linalg.cholesky_ex(bend)
+    pivots = root.diagonal(dim1=1, dim2=2)
+    poor = (failed > 0) | ~(pivots.amin(1) > 1e-4 * pivots.amax(1))
+    move = -torch.cholesky_solve(slope[:, :, None], root)[:, :, 0]
+    if bool(poor.any()):  # not convex there, or nearly flat
+        values, vectors = torch.linalg.eigh(bend[poor])
+        floor = 1e-10 * values.abs().amax(1, keepdim=True).clamp(min=1e-100)
+        along = (vectors.mT @ slope[poor, :, None])[:, :, 0] / torch.maximum(values.abs(), floor)
+        move[poor] = -(vectors @ along[:, :, None])[:, :, 0]
+    return move
 
 
 def _newton(losses: Losses, theta: Tensor, pairs: Tensor, slope: Tensor) -> Float[Tensor, "repetition parameter"]:
