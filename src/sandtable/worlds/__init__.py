@@ -1,5 +1,7 @@
 """Data laws with exact ground truth: sample, score, condition, recognise."""
 
+from sandtable.worlds import automata
+from sandtable.worlds.automata import Automaton
 from sandtable.worlds.base import (
     Batch,
     Expectation,
@@ -22,6 +24,7 @@ from sandtable.worlds.translation import DialectTask, DropTask, FertilityTask, t
 
 __all__ = [
     "AdaptiveBlocks",
+    "Automaton",
     "Batch",
     "BertMasking",
     "Blocks",
@@ -55,5 +58,6 @@ __all__ = [
     "Vocab",
     "World",
     "Zeros",
+    "automata",
     "translation_task",
 ]

@@ -1,0 +1,93 @@
+"""Automata from tables, from permutations, and from the regular representation of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from sandtable.arguments import ArgumentError
+from sandtable.worlds.automata.automaton import Automaton, Map
+
+State = TypeVar("State", bound=Hashable)
+
+
+def from_table(table: Sequence[Sequence[int]] | Mapping[str, Mapping[str, str]], **fields: Any) -> Automaton:
+    """δ as rows of next states; or, with names, as {state: {token: next state}}, the first state being the start."""
+    if not isinstance(table, Mapping):
+        return Automaton(tuple(tuple(row) for row in table), **fields)
+    states = tuple(table)
+    tokens = tuple(dict.fromkeys(token for row in table.values() for token in row))
+    for state, row in table.items():
+        for token in tokens:
+            if token not in row:
+                raise ArgumentError(f"table: state {state!r} has no next state on token {token!r}; it must be total")
+            if row[token] not in states:
+                raise ArgumentError(f"table: state {state!r} goes to {row[token]!r}, which is no state of it")
+    rows = tuple(tuple(states.index(row[token]) for token in tokens) for row in table.values())
+    return Automaton(rows, states=states, tokens=tokens, **fields)
+
+
+def from_permutations(
+    generators: Sequence[Sequence[int]] | Mapping[str, Sequence[int]], *, identity: bool = False, **fields: Any
+) -> Automaton:
+    """The automaton on points whose tokens permute them; with `identity`, token 0 keeps every point."""
+    names = tuple(generators) if isinstance(generators, Mapping) else ()
+    maps = [permutation(p) for p in (generators.values() if isinstance(generators, Mapping) else generators)]
+    if not maps:
+        raise ArgumentError("generators: must be at least one permutation")
+    for p in maps:
+        if len(p) != len(maps[0]):
+            raise ArgumentError(f"generators: {p} acts on {len(p)} points, the first one on {len(maps[0])}")
+    if identity:
+        maps = [tuple(range(len(maps[0]))), *maps]
+        names = ("e", *names) if names else ()
+    return Automaton(tuple(zip(*maps, strict=True)), tokens=fields.pop("tokens", names), **fields)
+
+
+def permutation(images: Sequence[int]) -> Map:
+    """`images` as a permutation x ↦ images[x], or an `ArgumentError`."""
+    if sorted(images) != list(range(len(images))):
+        raise ArgumentError(f"generator {tuple(images)}: must be a permutation, every number from 0 to n−1 once")
+    return tuple(int(x) for x in images)
+
+
+def reached(
+    start: State, step: Mapping[str, Callable[[State], State]], *, states: Iterable[State] = (), **fields: Any
+) -> Automaton:
+    """All states that tokens lead to, in the order in which they are found (or as listed in `states`)."""
+    found = list(dict.fromkeys([*states, start]))
+    place = {state: i for i, state in enumerate(found)}
+    rows = []
+    for state in found:
+        after = [move(state) for move in step.values()]
+        for new in after:
+            if new not in place:
+                place[new] = len(found)
+                found.append(new)
+        rows.append(tuple(place[new] for new in after))
+    names = tuple(state if isinstance(state, str) else _short(state) for state in found)
+    return Automaton(tuple(rows), start=place[start], tokens=tuple(step), states=names, **fields)
+
+
+def regular(
+    elements: Sequence[State],
+    multiply: Callable[[State, State], State],
+    tokens: Sequence[State],
+    *,
+    name: Callable[[State], str] = str,
+    **fields: Any,
+) -> Automaton:
+    """The canonical automaton of a group: Q = G, δ(q, σ) = σ·q, start at the identity, which comes first."""
+    place = {element: i for i, element in enumerate(elements)}
+    rows = tuple(tuple(place[multiply(token, element)] for token in tokens) for element in elements)
+    return Automaton(rows, states=tuple(map(name, elements)), tokens=tuple(map(name, tokens)), **fields)
+
+
+def observed(automaton: Automaton, label: Callable[[int], int]) -> Automaton:
+    """The same automaton seen through φ(q) = label(q)."""
+    return replace(automaton, observe=tuple(label(q) for q in range(automaton.n_states)))
+
+
+def _short(state: object) -> str:
+    return "".join(map(str, state)) if isinstance(state, tuple) else str(state)
