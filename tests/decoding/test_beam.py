@@ -141,6 +141,23 @@ def test_with_room_for_all_prefixes_the_best_target_is_found(alpha):
     assert better  # greedy is not always the best
 
 
+def test_given_lengths_leave_the_best_target_of_that_length():
+    model, asked = random_model(3, causal=True), torch.tensor([3, 1, 4, 2])
+    source = torch.tensor([[4, 6], [5, 7], [6, 4], [8, 5]])
+    out = beam_search(model, source, beams=SIZE**3, lengths=asked)
+    assert torch.equal(out.lengths, asked)
+    assert torch.equal(out.decoder_passes, asked)
+    for row, length in enumerate(asked.tolist()):
+        law = enumerated(model, source[row], length).items()
+        score = {target: math.log(p) for target, p in law if len(target) == length and EOS in target}
+        best = max(score, key=score.__getitem__)
+        assert out.tokens[row].tolist() == [*best, *[PAD] * (4 - length)]
+        assert float(out.score[row]) == pytest.approx(score[best], abs=1e-9)
+    few = beam_search(model, source, beams=2, lengths=asked)
+    assert torch.equal(few.lengths, asked)
+    assert (few.score <= out.score + 1e-9).all()
+
+
 def test_prefixes_are_summed_by_the_whole_target():
     """log P of a target by teacher forcing is the score that sampling gives it."""
     model, (source, seen) = random_model(2, causal=True), sources()
@@ -163,6 +180,7 @@ def test_prefixes_are_summed_by_the_whole_target():
         (autoregress, dict(temperature=-1), "temperature=-1"),
         (beam_search, dict(beams=0), "beams=0"),
         (beam_search, dict(alpha=-0.1), "alpha=-0.1"),
+        (beam_search, dict(lengths=torch.tensor([1, 2])), "lengths of shape"),
         (beam_search, dict(model=random_model()), "this decoder needs a Seq2Seq with causal=True"),
     ],
 )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.decoding.draws import Draws
-from sandtable.decoding.translated import Translated, checked, ended, log_probs
+from sandtable.decoding.translated import Translated, checked, ended, given_lengths, log_probs
 from sandtable.decoding.truncation import Truncation
 from sandtable.inputs import EOS, PAD, allowed
 from sandtable.models import Seq2Seq
@@ -84,18 +84,22 @@ def beam_search(
     *,
     beams: int = 5,
     seen: Bool[Tensor, "row source"] | None = None,
+    lengths: Int[Tensor, " row"] | None = None,
     longest: int | None = None,
     alpha: float = 0.0,
 ) -> Translated:
     """Of all continuations of the `beams` best prefixes by one token, again the best, until all of them have ended.
 
     Ended hypotheses keep their place in the beam and their score; at the end the one with the largest log-probability
-    divided by ((5 + n)/6)^`alpha` is taken. The beams of a row are decoded together: a decoder pass for each token of
-    the longest of them.
+    divided by ((5 + n)/6)^`alpha` is taken. With the `lengths` of an oracle, ⟨eos⟩ included, targets end just there,
+    and what they lose by not ending elsewhere stays in their score. The beams of a row are decoded together: a decoder
+    pass for each token of the longest of them.
     """
     seen = checked(model, source, seen, causal=True)
     whole("beams", beams)
     number("alpha", alpha, least=0.0)
+    if lengths is not None:
+        lengths, longest = given_lengths(model, source, lengths), int(lengths.max())
     longest = _longest(model, longest)
     rows, size, device = len(source), model.size, source.device
     memory, _ = model.encode(source, seen)
@@ -109,6 +113,7 @@ def beam_search(
     score[:, 0] = 0.0
     done = torch.zeros(rows, beams, dtype=torch.bool, device=device)
     passes = torch.zeros(rows, dtype=torch.long, device=device)
+    is_end = torch.arange(size, device=device) == EOS
     for place in range(longest):
         # A beam of score −∞ is none: there were fewer prefixes than beams.
         going = (~done & ~score.isneginf()).any(1)
@@ -117,6 +122,9 @@ def beam_search(
         passes += going
         logits, progress = model.extend(word, progress)
         step = log_probs(logits).view(rows, beams, size)
+        if lengths is not None:
+            closing = (lengths == place + 1)[:, None, None]
+            step = step.where(is_end == closing, -torch.inf)
         step = torch.where(done[..., None], -torch.inf, step)
         step[..., PAD] = torch.where(done, 0.0, step[..., PAD])
         score, flat = (score[..., None] + step).flatten(1).topk(beams, dim=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.decoding.draws import as_generator
 from sandtable.decoding.rejecters import NO_REJECTERS, LinearSchedule, Rejecter, Round, stutters
-from sandtable.decoding.translated import Translated, checked, ended
+from sandtable.decoding.translated import Translated, checked, ended, given_lengths
 from sandtable.decoding.truncation import Truncation
 from sandtable.inputs import EOS, MASK, PAD, RESERVED, allowed
 from sandtable.models import Seq2Seq
@@ -80,9 +80,7 @@ def refine(
         likeliest = scores.log_softmax(1).topk(width, dim=1)
         lengths, bonus = likeliest.indices + 1, length_weight * likeliest.values.flatten()
     else:
-        if lengths.shape != (rows,) or not 1 <= int(lengths.min()) <= int(lengths.max()) <= most:
-            raise ArgumentError(f"lengths of shape {tuple(lengths.shape)}: must be one from 1 to {most} for every row")
-        lengths, width, bonus = lengths[:, None].to(source.device), 1, 0.0
+        lengths, width, bonus = given_lengths(model, source, lengths)[:, None], 1, 0.0
     size = lengths.flatten()
     begin = _begin(size, noise, model.size, chance)
     place = torch.arange(begin.shape[1], device=source.device)

@@ -100,6 +100,16 @@ def checked(
     return seen
 
 
+def given_lengths(
+    model: Seq2Seq, source: Int[Tensor, "row source"], lengths: Int[Tensor, " row"]
+) -> Int[Tensor, " row"]:
+    """An oracle's target lengths, ⟨eos⟩ included, where the sources are."""
+    most = model.config["longest_target"]
+    if lengths.shape != (len(source),) or not 1 <= int(lengths.min()) <= int(lengths.max()) <= most:
+        raise ArgumentError(f"lengths of shape {tuple(lengths.shape)}: must be one from 1 to {most} for every row")
+    return lengths.to(source.device)
+
+
 def ended(tokens: Int[Tensor, "row position"]) -> Int[Tensor, " row"]:
     """Tokens up to the first ⟨eos⟩, which counts; all of them where there is none."""
     stop = tokens == EOS
