@@ -4,7 +4,8 @@ from sandtable.inputs import Bag, Documents, Encoded, Inputs, Pair, Selected, To
 from sandtable.models.attention import AlibiAttention, Attention, RotaryAttention, SoftmaxAttention, UniformAttention
 from sandtable.models.blocks import MLP, Block, DeepMLP, GatedMLP, LayerNorm, RMSNorm, UnitNorm
 from sandtable.models.cache import Cache
-from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal
+from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal, Uniform
+from sandtable.models.lstm import LSTM
 from sandtable.models.positions import LearnedPositions, LinearPositions, Rotary, SinusoidalPositions
 from sandtable.models.relative import MultiHead, RelativeBias
 from sandtable.models.seq2seq import Seq2Seq
@@ -12,6 +13,7 @@ from sandtable.models.stack import Stack
 from sandtable.models.transformer import Transformer, match_names
 
 __all__ = [
+    "LSTM",
     "MLP",
     "AlibiAttention",
     "Attention",
@@ -44,6 +46,7 @@ __all__ = [
     "Stack",
     "Tokens",
     "Transformer",
+    "Uniform",
     "UniformAttention",
     "UnitNorm",
     "match_names",

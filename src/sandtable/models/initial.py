@@ -58,3 +58,16 @@ class Identity:
 
     def draw(self, shape: torch.Size, generator: torch.Generator, scale: float = 1.0) -> Tensor:
         return (self.value * torch.eye(shape[-2], shape[-1])).expand(shape).clone()
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Independent entries, uniform on ±bound."""
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        number("bound", self.bound, least=0.0)
+
+    def draw(self, shape: torch.Size, generator: torch.Generator, scale: float = 1.0) -> Tensor:
+        return (2 * torch.rand(shape, generator=generator) - 1) * (self.bound * scale)

@@ -47,6 +47,11 @@ class Stack:
                 module.get_parameter(name).data = value[key].detach().clone().cpu()
         return module
 
+    def to(self, device: str | torch.device) -> Stack:
+        """The same models on a device; inputs must then lie there too."""
+        moved = {name: value.to(device) for name, value in self.params.items()}
+        return Stack(copy.deepcopy(self.template).to(device), moved)
+
     def select(self, index: Sequence[int]) -> Stack:
         return Stack(self.template, {name: value[list(index)] for name, value in self.params.items()})
 

@@ -1,5 +1,6 @@
 """What is asked of a model: draw the randomness, then a pure loss."""
 
+from sandtable.objectives.automata import EveryState, RandomShift, RevealedStates, Scratchpad
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
 from sandtable.objectives.brackets import NextBracket
 from sandtable.objectives.copying import Copying
@@ -12,6 +13,7 @@ from sandtable.objectives.refinement import Refinement, TeacherForcing
 __all__ = [
     "Apply",
     "Copying",
+    "EveryState",
     "Example",
     "MaskedBlocks",
     "MaskedLM",
@@ -20,7 +22,10 @@ __all__ = [
     "Objective",
     "OneForward",
     "Params",
+    "RandomShift",
     "Refinement",
+    "RevealedStates",
+    "Scratchpad",
     "TeacherForcing",
     "l2_penalty",
 ]
