@@ -6,15 +6,28 @@ import numpy as np
 import pytest
 import torch
 
-from sandtable.claims.gmlm.padir import dialect, measures, stutter
+from sandtable.arguments import ArgumentError
+from sandtable.claims.gmlm.padir import dialect, measures, quality, refinement, stutter
 from sandtable.claims.gmlm.padir.measures import Decoding
 from sandtable.claims.gmlm.padir.nets import DESK, TASKS, Net, trained
+from sandtable.decoding import beam_search, refine
 from sandtable.inputs import EOS, PAD, RESERVED
 from sandtable.lab import Lab, Store
 from sandtable.probes import translation as probe
 from sandtable.theory.gmlm.dialects import agree_by_chance
 
-SIZE = replace(DESK, drop=(6, 4), fertility=(4, 3), dialect=(5, 3), steps=8, width=8, heads=2, inputs=60, chunk=2)
+SIZE = replace(
+    DESK,
+    drop=(6, 4),
+    fertility=(4, 3),
+    dialect=(5, 3),
+    steps=8,
+    distilled_steps=8,
+    width=8,
+    heads=2,
+    inputs=60,
+    chunk=2,
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +93,46 @@ def test_scores_on_the_way_are_those_of_stopping_there(lab, net):
             np.testing.assert_allclose(found[name][:, steps - 1], stopped[name])
     assert (np.diff(found["settled"]) >= 0).all()
     np.testing.assert_array_equal(found["settled"][:, -1], 1)
+    np.testing.assert_allclose(found["settled right"][:, -1], found["valid"][:, -1])
+    assert (found["settled right"] <= found["settled"]).all()
+
+
+def test_sequential_nets_can_be_held_to_the_lengths_that_refiners_are_given(lab, net):
+    found = lab.measure(measures.in_order, net.at(kind="sequential"), "beam", "given")
+    seed, model = next(iter(trained(lab, net.at(kind="sequential"))))
+    batch, _ = measures.asked(lab, net, seed)
+    out = beam_search(model, given(batch), beams=measures.BEAMS, lengths=batch.latents["length"])
+    assert torch.equal(out.lengths, batch.latents["length"])
+    assert found["valid"][0] == pytest.approx(float(net.world.valid(given(batch), out.tokens).double().mean()))
+    with pytest.raises(ArgumentError, match="lengths='given'"):
+        lab.measure(measures.in_order, net.at(kind="sequential"), "greedy", "given")
+
+
+def test_refiners_can_find_their_own_lengths(lab, net):
+    found = lab.measure(measures.decoded, net, Decoding(2, lengths="own"))
+    seed, model = next(iter(trained(lab, net)))
+    batch, generator = measures.asked(lab, net, seed)
+    out = refine(model, given(batch), generator=generator, steps=2, beams=measures.BEAMS, length_weight=1.0)
+    assert found["stutter"][0] == pytest.approx(probe.neighbours(out.tokens).rate)
+    assert found["stutter"][0] != lab.measure(measures.decoded, net, Decoding(2))["stutter"][0]
+
+
+@pytest.mark.parametrize(
+    ("measure", "settings"),
+    [
+        (stutter.rate, stutter.Rate(size=SIZE)),
+        (stutter.rate, stutter.Rate(size=SIZE, exchanged=True)),
+        (quality.quality, quality.Quality(size=SIZE)),
+        (quality.quality, quality.Quality(size=SIZE, distilled=False, few=1)),
+        (refinement.converges, refinement.Converges(size=SIZE)),
+        (refinement.converges, refinement.Converges(size=SIZE, nets="several right")),
+        (refinement.converges, refinement.Converges(size=SIZE, nets="untrained")),
+    ],
+)
+def test_claims_run(lab, measure, settings):
+    evidence = measure.measure(settings, lab)
+    names = {check.name for check in evidence.checks}
+    assert {name for control in measure.controls for name in control.refutes} == names
 
 
 def test_dropped_stutter_is_gone(lab, net):

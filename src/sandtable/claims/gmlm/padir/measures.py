@@ -39,6 +39,7 @@ REJECTERS: dict[str, tuple[Rejecter, ...]] = {
     "a quarter": (Bottom(percent=25.0),),
     "one word": (Bottom(k=1),),
 }
+LENGTHS = ("given", "own")
 SCORES = ("valid", "exact", "accuracy", "overlap", "stutter", "incidence")
 Ids = Int[Tensor, "row position"]
 Rows = dict[str, np.ndarray]
@@ -46,9 +47,10 @@ Rows = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a refiner decodes, with the lengths of an oracle."""
+    """How a refiner decodes: with the `lengths` of an oracle, or with the best of five that it predicts (`own`)."""
 
     steps: int = 4
+    lengths: str = "given"
     noise: str = "random"
     rejecter: str = "none"
     drop_stutter: bool = False
@@ -56,17 +58,21 @@ class Decoding:
 
 
 def refined(lab: Lab, net: Net) -> Rows:
-    """Scores after pass 1, 2, …; edits of every pass; the share of rows that nothing changes after it."""
+    """Scores after pass 1, 2, …; edits of every pass; the share of rows that nothing changes after it, and of those
+    that are right too.
+    """
     rows = []
     for seed, model in trained(lab, net):
         batch, generator = asked(lab, net, seed)
+        assert batch.given is not None
         out = refined_once(lab, model, batch, generator, Decoding(PASSES, noise=net.noise), trace=True)
         after = [_scores(net, batch, until_end(x.cpu())) for x in out.trace[1:]]
-        settled = probe.settled(out.trace)
+        stay = (probe.settled(out.trace).cpu()[:, None] <= torch.arange(1, PASSES + 1)).numpy()
+        right = net.world.valid(batch.given.x, until_end(out.trace[-1].cpu()))
         rows.append(
             {name: np.array([one[name] for one in after]) for name in SCORES}
             | {"edits": probe.edits(out.trace).double().mean(0).cpu().numpy()}
-            | {"settled": np.array([float((settled <= t).double().mean()) for t in range(1, PASSES + 1)])}
+            | {"settled": stay.mean(0), "settled right": (stay & right[:, None].numpy()).mean(0)}
         )
     return _stacked(rows)
 
@@ -81,16 +87,22 @@ def decoded(lab: Lab, net: Net, how: Decoding) -> Rows:
     return _stacked(rows)
 
 
-def in_order(lab: Lab, net: Net, how: str = "beam") -> Rows:
-    """Scores of a sequential net: `beam` search, `greedy`, or words as they are drawn (`sample`)."""
+def in_order(lab: Lab, net: Net, how: str = "beam", lengths: str = "own") -> Rows:
+    """Scores of a sequential net: `beam` search, `greedy`, or words as they are drawn (`sample`).
+
+    Beams can be held to the `given` lengths, those that refiners are given; drawn targets have lengths of the net's
+    own law.
+    """
     one_of("how", how, ("beam", "greedy", "sample"))
+    one_of("lengths", lengths, LENGTHS if how == "beam" else ("own",))
     rows = []
     for seed, model in trained(lab, net):
         batch, generator = asked(lab, net, seed)
         assert batch.given is not None
         source = batch.given.x.to(lab.device)
         if how == "beam":
-            out = beam_search(model, source, beams=BEAMS)
+            given = batch.latents["length"] if lengths == "given" else None
+            out = beam_search(model, source, beams=BEAMS, lengths=given)
         else:
             out = autoregress(model, source, how=how, generator=generator)
         rows.append(_scores(net, batch, out.tokens.cpu()))
@@ -135,7 +147,9 @@ def refined_once(
         batch.given.x.to(lab.device),
         generator=generator,
         steps=how.steps,
-        lengths=batch.latents["length"].to(lab.device),
+        lengths=batch.latents["length"] if one_of("lengths", how.lengths, LENGTHS) == "given" else None,
+        beams=BEAMS,
+        length_weight=1.0,  # a hypothesis is as likely as its length and its words, as it is for a sequential net
         noise=how.noise,
         rejecters=REJECTERS[one_of("rejecter", how.rejecter, REJECTERS)],
         drop_stutter=how.drop_stutter,
