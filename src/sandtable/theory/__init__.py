@@ -1,5 +1,5 @@
 """What the theorems say: closed forms, exact computations, weights built by construction."""
 
-from sandtable.theory import dyck, generation, pruning, topics
+from sandtable.theory import automata, dyck, generation, pruning, topics
 
-__all__ = ["dyck", "generation", "pruning", "topics"]
+__all__ = ["automata", "dyck", "generation", "pruning", "topics"]
