@@ -85,6 +85,24 @@ def test_choosing_and_joining():
             whole[index]
 
 
+def test_averages_can_be_watched():
+    def look(p):
+        return p[V].flatten(1).sum(1)
+
+    grid = dict(ema=[0.5, 0.9])
+    result = train(grid=grid, seeds=2, steps=6, watch={"raw": look}, watch_averaged={"mean": look}, watch_every=1)
+    raw, mean = result.watched["raw"], result.watched["mean"]
+    decay = torch.tensor([row["ema"] for row in result.rows])
+    expected = [raw[:, 0]]
+    for now in raw[:, 1:].unbind(1):
+        expected.append(decay * expected[-1] + (1 - decay) * now)
+    torch.testing.assert_close(mean, torch.stack(expected, 1))
+    with pytest.raises(ArgumentError, match="watch_averaged: needs averages"):
+        train(watch_averaged={"mean": look})
+    with pytest.raises(ArgumentError, match="watch has this name too"):
+        train(ema=0.9, watch={"v": look}, watch_averaged={"v": look})
+
+
 def test_join_of_shapes():
     grid = {"model.heads": [1, 2]}
     parts = [train(grid=grid, seeds=[s]) for s in (1, 0)]

@@ -40,7 +40,8 @@ class Recipe:
     Per-model numbers — the optimiser's settings, `init_scale`, `l2`, `clip`, `ema` — may vary in `grid` within one
     stack; grid keys "model.…", "source.…", "objective.…", "batch_size" change shapes or data and make stacks of their
     own. Seeds name three streams (initialisation, data, noise) that depend on nothing else, so arms of a grid are
-    paired; `streams` overrides single ones with a number shared by all models.
+    paired; `streams` overrides single ones with a number shared by all models. `watch` looks at the models every
+    `watch_every` steps, `watch_averaged` at their moving averages θ̄ ← ema · θ̄ + (1 − ema) · θ, from θ̄ = θ at the start.
     """
 
     model: nn.Module
@@ -61,6 +62,7 @@ class Recipe:
     streams: Mapping[str, int] = field(default_factory=dict)
     snapshots: tuple[int, ...] = ()
     watch: Mapping[str, Watch] = field(default_factory=dict)
+    watch_averaged: Mapping[str, Watch] = field(default_factory=dict)
     watch_every: int = 1
     chunk: int = 8
     block: int = 32
@@ -82,6 +84,10 @@ class Recipe:
             self.objective.check(self.model)  # pyright: ignore[reportAttributeAccessIssue]
         for name in OWN_NUMBERS:
             _own_number(name, getattr(self, name))
+        if both := sorted(self.watch.keys() & self.watch_averaged.keys()):
+            raise ArgumentError(f"watch_averaged={both[0]!r}: watch has this name too; give them different ones")
+        if self.watch_averaged and not (self.ema or any(self.grid.get("ema", ()))):
+            raise ArgumentError("watch_averaged: needs averages; train with ema=0.9 or so")
         if self.tol is not None:
             number("tol", self.tol, above=0.0)
         one_of("dtype", self.dtype, DTYPES)
@@ -188,6 +194,7 @@ class Recipe:
             freezing=as_freezing(self.frozen),
             snapshots=tuple(self.snapshots),
             watch=dict(self.watch),
+            watch_averaged=dict(self.watch_averaged),
             watch_every=self.watch_every,
             l2_on=tuple(self.l2_on),
             tol=self.tol,
@@ -249,8 +256,9 @@ class Recipe:
 
     def describe(self) -> dict[str, Any]:
         """Everything that decides the trained weights; watches are named, since they only look."""
-        out = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watch"}
-        return {**out, "watch": sorted(self.watch)}
+        looks = ("watch", "watch_averaged")
+        out = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in looks}
+        return out | {name: sorted(getattr(self, name)) for name in looks if name == "watch" or self.watch_averaged}
 
 
 def _own_number(name: str, value: Any) -> float:

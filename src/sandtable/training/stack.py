@@ -40,6 +40,7 @@ class Plan:
     freezing: Freezing
     snapshots: tuple[int, ...] = ()
     watch: Mapping[str, Watch] = field(default_factory=dict)
+    watch_averaged: Mapping[str, Watch] = field(default_factory=dict)
     watch_every: int = 1
     l2_on: tuple[str, ...] = ("*",)
     tol: float | None = None
@@ -102,7 +103,7 @@ class Trainer:
         self.active = torch.ones(self.size, dtype=torch.bool, device=plan.device)
         self.rate = self.numbers["lr"].clone()
         self.history: dict[str, Tensor] = {}
-        self.watched: dict[str, list[Tensor]] = {name: [] for name in plan.watch}
+        self.watched: dict[str, list[Tensor]] = {name: [] for name in (*plan.watch, *plan.watch_averaged)}
         self.snapshots: dict[int, dict[str, Tensor]] = {}
         self.feed = None
         self.constant = None
@@ -266,9 +267,10 @@ class Trainer:
                 self.snapshots[s] = {name: value.detach().cpu().clone() for name, value in self.params.items()}
         due = step % self.plan.watch_every == 0 or last
         taken = -(-step // self.plan.watch_every)
-        for name, function in self.plan.watch.items() if due else ():
-            if len(self.watched[name]) <= taken:
-                self.watched[name].append(function(self.params).detach().cpu())
+        for watches, params in ((self.plan.watch, self.params), (self.plan.watch_averaged, self.ema)):
+            for name, function in watches.items() if due else ():
+                if len(self.watched[name]) <= taken:
+                    self.watched[name].append(function(params).detach().cpu())
 
     # -- state -------------------------------------------------------------------------------------------------------
 
