@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sandtable.arguments import ArgumentError
-from sandtable.claims.gmlm.padir import dialect, measures, quality, refinement, stutter
+from sandtable.claims.gmlm.padir import dialect, measures, quality, refinement, speed, stutter
 from sandtable.claims.gmlm.padir.measures import Decoding
 from sandtable.claims.gmlm.padir.nets import DESK, TASKS, Net, trained
 from sandtable.decoding import beam_search, refine
@@ -179,3 +179,14 @@ def test_untrained_words_agree_by_chance_or_not_at_all(lab):
 @pytest.mark.parametrize(("m", "n"), dialect.CASES)
 def test_the_product_of_marginals_is_enumerated(m, n):
     assert dialect.by_enumeration(m, n) == pytest.approx(agree_by_chance(m, n), rel=1e-12)
+
+
+def test_hooks_count_the_passes_that_decoders_report():
+    settings = speed.Speed(layers=3, lengths=(3, 8), rows=2)
+    found = speed.passes(settings)
+    for i, length in enumerate(settings.lengths):
+        for name, (model, decode) in speed._decoders(settings, "cpu", 2, length).items():
+            said = decode().decoder_passes
+            assert (said == said[0]).all()
+            assert found[name][i].tolist() == [int(said[0])] * 3
+            assert not any(block._forward_hooks for block in model.layers)
