@@ -1,0 +1,5 @@
+"""Claims on automata (Liu, Ash, Goel, Krishnamurthy & Zhang 2023): what shallow networks compute, and what they learn."""
+
+from sandtable.lab import Claim
+
+CLAIMS: tuple[Claim, ...] = ()
