@@ -24,7 +24,7 @@ from sandtable.theory.automata.image_sets import Action, ImageSets, states_in
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.worlds.automata import Automaton
 
-MOST_SETS = 5_000
+MOST_SETS = 4_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +160,7 @@ class Holonomy:
 
 
 def holonomy(automaton: Automaton, *, cap: int = MOST_SETS) -> Holonomy:
-    """The holonomy decomposition; stops with an error beyond `cap` image sets."""
+    """The holonomy decomposition; stops with an error beyond `cap` sets."""
     sets = ImageSets(automaton, whole("cap", cap))
     heights = sorted({sets.height[members[0]] for members in sets.classes}, reverse=True)
     components = tuple(

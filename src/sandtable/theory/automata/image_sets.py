@@ -58,21 +58,20 @@ class ImageSets:
             self.component |= dict.fromkeys(members, number)
 
     def _close(self, automaton: Automaton, cap: int) -> list[int]:
-        found = dict.fromkeys([self.top])
+        found = dict.fromkeys([self.top, *(1 << q for q in range(automaton.n_states))])
         queue = [self.top]
         while queue:
+            if len(found) > cap:
+                raise ArgumentError(
+                    f"cap={cap}: {automaton.name or 'this automaton'} has more single states and image sets; "
+                    f"{len(found)} were found"
+                )
             p = queue.pop()
             for token in self.maps:
                 image = image_of(p, token)
                 if image not in found:
                     found[image] = None
                     queue.append(image)
-            if len(found) > cap:
-                raise ArgumentError(
-                    f"cap={cap}: {automaton.name or 'this automaton'} has more image sets of its "
-                    f"{automaton.n_states} states; {len(found)} were found"
-                )
-        found |= dict.fromkeys(1 << q for q in range(automaton.n_states))
         return list(found)
 
     def _below(self, place: dict[int, int]) -> Bool[np.ndarray, "lower upper"]:

@@ -1,0 +1,47 @@
+"""Is an automaton aperiodic, is it solvable, and if not, because of which group?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandtable.theory.automata.holonomy import Holonomy, holonomy
+from sandtable.theory.automata.permutations import PermutationGroup, derived_series
+from sandtable.worlds.automata import Automaton
+
+
+@dataclass(frozen=True, eq=False)
+class Obstacle:
+    """A perfect group inside an automaton: words permute `tiles` of the image set `states` by a group with it in it."""
+
+    states: frozenset[int]
+    tiles: tuple[frozenset[int], ...]
+    group: PermutationGroup
+    perfect: PermutationGroup
+    """The last derived subgroup of `group`, which is its own."""
+
+    def text(self, automaton: Automaton) -> str:
+        """One clause that names the subgroup."""
+        single = all(len(tile) == 1 for tile in self.tiles)
+        what = f"{len(self.tiles)} states" if single else f"{len(self.tiles)} sets of states"
+        whole = "" if self.perfect.order == self.group.order else f" (inside one of order {self.group.order})"
+        return f"words permute {what} by a perfect group of order {self.perfect.order}{whole}"
+
+
+def is_aperiodic(automaton: Automaton) -> bool:
+    """No subgroup of the transition semigroup but trivial ones; from holonomy, so that no semigroup is listed."""
+    return holonomy(automaton).is_aperiodic
+
+
+def is_solvable(automaton: Automaton) -> bool:
+    """All subgroups of the transition semigroup are solvable."""
+    return holonomy(automaton).is_solvable
+
+
+def obstacle(automaton: Automaton | Holonomy) -> Obstacle | None:
+    """What makes an automaton non-solvable; None where it is solvable."""
+    cascade = automaton if isinstance(automaton, Holonomy) else holonomy(automaton)
+    for component in cascade.components:
+        perfect = derived_series(component.group)[-1]
+        if perfect.order > 1:
+            return Obstacle(component.representative, component.tiles, component.group, perfect)
+    return None
