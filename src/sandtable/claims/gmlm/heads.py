@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.decoding import MaskedNetwork, ModelBlocks
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exceeds, law
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exceeds, passing
+from sandtable.lab.statistics import total_variation
 from sandtable.models import Transformer
 from sandtable.objectives import MaskedBlocks
 from sandtable.theory.gmlm import chains
@@ -24,8 +25,11 @@ from sandtable.worlds.finite import places
 
 NAMES = ("clique, three of four", "pairs that are coupled", "three words of a dialect")
 NEAR = 0.02
+ERROR = 0.01
 TOGETHER = 0.05
-"""Total variation within which a block of the trained model is the product of its marginals."""
+"""Total variation within which a block that a trained model draws is the product of its marginals."""
+MOST = 0.5
+"""The share of models, at least, of which something is claimed: "most"."""
 
 
 def _setting(name: str) -> tuple[FiniteLaw, MaskLaw]:
@@ -84,7 +88,8 @@ class Heads:
     id="gmlm/factorised-head",
     statement=(
         "A masked model with a softmax at every position learns the marginals p(x_i | x_−K): its cross-entropy exceeds "
-        "that of the joint conditional by the total correlation of x_K given x_−K, and never by less."
+        "that of the joint conditional by the total correlation of x_K given x_−K, and never by less. A block that it "
+        "draws at once has the product law of these marginals, within 0.05 in total variation for most models."
     ),
     source=li2024("Proposition on parallel-decoding Transformers (T15), as a prediction for trained models"),
     scales={"desk": Heads()},
@@ -105,7 +110,7 @@ class Heads:
             tuple(f"{name}: {what}" for name in NAMES for what in ("a block drawn at once", "not the joint law")),
         ),
     ),
-    seeds=8,
+    seeds=12,
 )
 def factorised_head(settings: Heads, lab: Lab) -> Evidence:
     checks, rows = [], []
@@ -119,8 +124,14 @@ def factorised_head(settings: Heads, lab: Lab) -> Evidence:
         checks += [
             agrees(f"{name}: excess loss", excess, wanted, relative=NEAR),
             bounded(f"{name}: never less", wanted - excess, 0.0, atol=1e-9, unit="model"),
-            bounded(f"{name}: marginals", found["marginals"], 0.01, unit="model"),
-            law(f"{name}: a block drawn at once", found["counts"].sum(0), against, within=TOGETHER),
+            passing(f"{name}: marginals", found["marginals"], below=ERROR, at_least=MOST, unit="model"),
+            passing(
+                f"{name}: a block drawn at once",
+                _apart(found["counts"], against),
+                below=TOGETHER,
+                at_least=MOST,
+                unit="model",
+            ),
             exceeds(
                 f"{name}: not the joint law",
                 [chains.tv(against, block.joint)],
@@ -137,20 +148,38 @@ def factorised_head(settings: Heads, lab: Lab) -> Evidence:
                 wanted,
                 excess.mean(),
                 excess.max(),
+                found["marginals"].max(),
+                _apart(found["counts"], against).max(),
             ]
         )
     return Evidence(
         checks,
         tables={
             "loss": Table(
-                ["law", "hidden", "joint conditional entropy", "total correlation", "excess loss", "largest"], rows
+                [
+                    "law",
+                    "hidden",
+                    "joint conditional entropy",
+                    "total correlation",
+                    "excess loss",
+                    "largest",
+                    "error of a marginal, largest",
+                    "block drawn at once, largest TV",
+                ],
+                rows,
             )
         },
         notes=[
-            "The whole loss is exact, over all states and blocks. Marginals: the largest error of a probability. Drawn "
-            "at once: one block, from the state to the rest of which its positions are most correlated."
+            "The whole loss is exact, over all states and blocks. Marginals: the share of models whose largest error "
+            "of a probability is below 0.01. Drawn at once: one block, from the state to the rest of which its "
+            "positions are most correlated; the share of models whose draws are within 0.05 of the product."
         ],
     )
+
+
+def _apart(counts: np.ndarray, law: Float[Tensor, " completion"]) -> np.ndarray:
+    """Total variation of each model's draws from a law."""
+    return np.array([total_variation(drawn, law.numpy()) for drawn in counts])
 
 
 class Block(NamedTuple):

@@ -28,7 +28,7 @@ class Converges:
     exchanged: bool = False
 
 
-SETTLES, SETTLES_RIGHT = "settled within eight passes", "settled on a right translation"
+SETTLED_RIGHT = "right and settled within eight passes"
 _EDITS = tuple(f"{task}: pass {t} edits more than pass {t + 1}" for task in TASKS for t in (1, 2))
 
 
@@ -36,9 +36,8 @@ _EDITS = tuple(f"{task}: pass {t} edits more than pass {t + 1}" for task in TASK
     id="gmlm/refinement-converges",
     statement=(
         "Every pass edits less than the one before (passes 1 to 3, all three tasks with several right translations). "
-        "Where there is one right translation most refiners reach a fixed point within eight passes for at least 95 % "
-        "of sources, on all three tasks, and this fixed point is the right translation. On the drop task, with several "
-        "right ones, fewer answers settle."
+        "Where there is one right translation most refiners reach it within eight passes for at least 95 % of sources, "
+        "on all three tasks, and stay there. On the drop task, with several right ones, fewer answers settle."
     ),
     source=li2024("traces of refinement (talk)"),
     scales={"desk": Converges(), "paper": Converges(size=PAPER)},
@@ -47,9 +46,8 @@ _EDITS = tuple(f"{task}: pass {t} edits more than pass {t + 1}" for task in TASK
         Control(
             "one right translation and several, exchanged", {"exchanged": True}, ("fewer settle with several right",)
         ),
-        Control("nets of several right translations", {"nets": "several right"}, (SETTLES, SETTLES_RIGHT)),
-        # Untrained nets settle: with the embedding at both ends each is a small step from the identity.
-        Control("untrained nets", {"nets": "untrained"}, (SETTLES_RIGHT,)),
+        Control("nets of several right translations", {"nets": "several right"}, (SETTLED_RIGHT,)),
+        Control("untrained nets", {"nets": "untrained"}, (SETTLED_RIGHT,)),
     ),
     seeds=SEEDS,
 )
@@ -64,18 +62,14 @@ def converges(settings: Converges, lab: Lab) -> Evidence:
             orders(f"{task}: pass {t} edits more than pass {t + 1}", edits[:, t - 1], edits[:, t]) for t in (1, 2)
         ]
 
-    def by(found: measures.Rows) -> np.ndarray:
-        return found["settled"][:, settings.within - 1]
-
-    settled = [by(single["drop"]), by(plain["drop"])]
+    settled = [found["settled"][:, settings.within - 1] for found in (single["drop"], plain["drop"])]
     judged = {"distilled": single, "several right": plain}.get(settings.nets)
     if judged is None:
         raw = {task: Net(task, distilled=True, size=settings.size, untrained=True) for task in TASKS}
         judged = {task: lab.measure(measures.refined, net) for task, net in raw.items()}
     right = [found["settled right"][:, settings.within - 1] for found in judged.values()]
     checks += [
-        passing(SETTLES, np.min([by(one) for one in judged.values()], axis=0), above=SETTLED, at_least=MOST),
-        passing(SETTLES_RIGHT, np.min(right, axis=0), above=SETTLED, at_least=MOST),
+        passing(SETTLED_RIGHT, np.min(right, axis=0), above=SETTLED, at_least=MOST),
         orders("fewer settle with several right", *(settled[::-1] if settings.exchanged else settled)),
     ]
     arms = {f"{task}, several right": plain[task] for task in TASKS} | {
@@ -108,7 +102,8 @@ def converges(settings: Converges, lab: Lab) -> Evidence:
         },
         notes=[
             f"Followed for {PASSES} passes. Nearly all answers that do not settle alternate between two. That answers "
-            "settle says little by itself: those of untrained nets do, and are never right."
+            "settle says little by itself: those of untrained nets do too, as the embedding at both ends makes them "
+            "repeat what they read."
         ],
     )
 
