@@ -1,4 +1,4 @@
-"""Claims on automata (Liu, Ash, Goel, Krishnamurthy & Zhang 2023): what shallow networks compute, and what they learn."""
+"""Claims on automata (Liu, Ash, Goel, Krishnamurthy & Zhang 2023): what shallow networks compute and learn."""
 
 from sandtable.lab import Claim
 
