@@ -2,6 +2,7 @@
 
 from sandtable.worlds.automata.aperiodic import abab, dyck, flip_flop, grid, grid_2d, memory, stack_top
 from sandtable.worlds.automata.automaton import Automaton, Map
+from sandtable.worlds.automata.combining import Wire, cascade, product
 from sandtable.worlds.automata.fixtures import TASKS, fixture, fixtures
 from sandtable.worlds.automata.groups import (
     alternating,
@@ -15,6 +16,8 @@ from sandtable.worlds.automata.groups import (
 )
 from sandtable.worlds.automata.laws import Bernoulli, Counted, InputLaw, Legal, Repeating, StateLaw, Uniform, Writes
 from sandtable.worlds.automata.making import from_permutations, from_table, observed, reached, regular
+from sandtable.worlds.automata.puzzles import rubik
+from sandtable.worlds.automata.regular import from_regex
 
 __all__ = [
     "TASKS",
@@ -27,9 +30,11 @@ __all__ = [
     "Repeating",
     "StateLaw",
     "Uniform",
+    "Wire",
     "Writes",
     "abab",
     "alternating",
+    "cascade",
     "cyclic",
     "cyclic_power",
     "dihedral",
@@ -38,15 +43,18 @@ __all__ = [
     "fixtures",
     "flip_flop",
     "from_permutations",
+    "from_regex",
     "from_table",
     "grid",
     "grid_2d",
     "memory",
     "observed",
     "parity",
+    "product",
     "quaternion",
     "reached",
     "regular",
+    "rubik",
     "stack_top",
     "symmetric",
     "symmetric_tokens",

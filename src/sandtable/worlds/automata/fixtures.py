@@ -10,6 +10,7 @@ from sandtable.arguments import ArgumentError, nearest
 from sandtable.worlds.automata import aperiodic, groups
 from sandtable.worlds.automata.automaton import Automaton
 from sandtable.worlds.automata.making import from_permutations, observed
+from sandtable.worlds.automata.puzzles import rubik
 
 TASKS = (
     *(f"C{n}" for n in range(2, 9)),
@@ -39,6 +40,7 @@ _MAKERS: Mapping[str, Callable[[], Automaton]] = MappingProxyType(
         "GRID9-STAY": lambda: aperiodic.grid(9, stay=True),
         "GRID3x3": lambda: aperiodic.grid_2d(3, 3),
         "ABAB": lambda: observed(aperiodic.abab(), lambda q: int(q == 3)),
+        "RUBIK": rubik,
         "A5-POINTS": lambda: from_permutations([groups.three_cycle(5, i) for i in range(2, 5)]),
         "S5-POINTS": lambda: from_permutations(groups.symmetric_tokens(5, 8)),
     }
