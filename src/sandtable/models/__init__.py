@@ -6,6 +6,7 @@ from sandtable.models.blocks import MLP, Block, DeepMLP, GatedMLP, LayerNorm, RM
 from sandtable.models.cache import Cache
 from sandtable.models.initial import Constant, FanIn, Identity, Initial, Normal, Uniform
 from sandtable.models.lstm import LSTM
+from sandtable.models.partial import PartialBlock
 from sandtable.models.positions import LearnedPositions, LinearPositions, Rotary, SinusoidalPositions
 from sandtable.models.relative import MultiHead, RelativeBias
 from sandtable.models.seq2seq import Seq2Seq
@@ -35,6 +36,7 @@ __all__ = [
     "MultiHead",
     "Normal",
     "Pair",
+    "PartialBlock",
     "RMSNorm",
     "RelativeBias",
     "Rotary",
