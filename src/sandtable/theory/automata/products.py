@@ -23,7 +23,7 @@ def direct_product(*groups: PermutationGroup) -> PermutationGroup:
 
 @dataclass(frozen=True, eq=False)
 class Semidirect:
-    """N ⋊ H, (g, h)(g′, h′) = (g·φ_h(g′), h·h′): acts on N's elements by x ↦ g·φ_h(x), and beside them on H's points."""
+    """N ⋊ H, (g, h)(g′, h′) = (g·φ_h(g′), h·h′): acts on N by x ↦ g·φ_h(x), and beside it on H's points."""
 
     normal: PermutationGroup
     acting: PermutationGroup
