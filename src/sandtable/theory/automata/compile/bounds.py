@@ -109,9 +109,9 @@ def cascade_bound(states: int, tokens: int, semigroup: float, length: int) -> di
 
     The width of heads is not among these: the theorem has no heads that fetch what stood one place before.
     """
-    subsets = 2.0**states
+    subsets = 2.0**states if states < 1000 else math.inf
     log_t = math.log(max(length, 2))
-    tables = subsets * float(states) ** subsets * tokens if states**subsets < 1e300 else math.inf
+    tables = subsets * float(states) ** subsets * tokens if subsets * math.log(states) < 690 else math.inf
     return dict(
         depth=3 * states**2 * math.log2(max(states, 2)) + 7 * states,
         width=subsets * (semigroup + states + 4) + 1,
