@@ -92,7 +92,8 @@ class Automaton:
     def word(self, text: str) -> Int[Tensor, " position"]:
         """The tokens of `text`, with blanks between them, or without where every token is one sign."""
         single = all(len(token) == 1 for token in self.vocab.tokens)
-        return torch.tensor([self.token(piece) for piece in (text.replace(" ", "") if single else text.split())])
+        pieces = text.replace(" ", "") if single else text.split()
+        return torch.tensor([self.token(piece) for piece in pieces], dtype=torch.long)
 
     def tensor(self, device: str | torch.device = "cpu") -> Int[Tensor, "state token"]:
         """δ as a tensor."""
@@ -106,9 +107,7 @@ class Automaton:
         """q_1 … q_T of every row, from one start state or from one for every row."""
         self._require_tokens(inputs)
         if isinstance(start, Tensor):
-            if start.numel() and not 0 <= int(start.min()) <= int(start.max()) < self.n_states:
-                raise ArgumentError(f"start: must be states from 0 to {self.n_states - 1}")
-            first = start.to(inputs.device).expand(inputs.shape[:-1])
+            first = self._starts(start, inputs.shape[:-1]).to(inputs.device)
         else:
             state = self.start if start is None else self.state(start)
             first = torch.full(inputs.shape[:-1], state, device=inputs.device)
@@ -151,7 +150,19 @@ class Automaton:
         logs = self.token_law().to(before.device).log()[before, batch.x]
         return logs.sum(1) if batch.mask is None else torch.where(batch.mask, logs, 0.0).sum(1)
 
+    def _starts(self, start: Tensor, rows: torch.Size) -> Int[Tensor, " row"]:
+        sizes = zip(reversed(start.shape), reversed(rows), strict=False)
+        if start.is_floating_point() or start.ndim > len(rows) or any(given not in (1, n) for given, n in sizes):
+            raise ArgumentError(
+                f"start of shape {tuple(start.shape)}, {start.dtype}: must be one state for every row {tuple(rows)}"
+            )
+        if start.numel() and not 0 <= int(start.min()) <= int(start.max()) < self.n_states:
+            raise ArgumentError(f"start: must be states from 0 to {self.n_states - 1}")
+        return start.long().expand(rows)
+
     def _require_tokens(self, inputs: Tensor) -> None:
+        if not isinstance(inputs, Tensor):
+            raise ArgumentError(f"inputs of type {type(inputs).__name__}: must be a tensor of token numbers")
         if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim == 0:
             raise ArgumentError(f"inputs of shape {tuple(inputs.shape)}, {inputs.dtype}: must be rows of token numbers")
         if inputs.numel():
@@ -179,6 +190,10 @@ def _place(name: str, which: int | str, names: tuple[str, ...], count: int) -> i
     if isinstance(which, str):
         if which in names:
             return names.index(which)
-        known = f"the {name}s are {', '.join(names[:12])}{' …' * (len(names) > 12)}" if names else f"0 to {count - 1}"
+        known = (
+            f"the {'states' if name == 'start' else name + 's'} are {', '.join(names[:12])}{' …' * (len(names) > 12)}"
+            if names
+            else f"0 to {count - 1}"
+        )
         raise ArgumentError(f"{name}={which!r}: there is no such name; {known}{nearest(which, names)}")
     return whole(name, which, least=0, most=count - 1)

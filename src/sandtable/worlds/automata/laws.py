@@ -93,7 +93,8 @@ class Legal:
     trap: int = -1
 
     def rows(self, automaton: Automaton) -> Float[Tensor, "state token"]:
-        trap = range(automaton.n_states)[self.trap]
+        n = automaton.n_states
+        trap = range(n)[whole("trap", self.trap, least=-n, most=n - 1)]
         allowed = (automaton.tensor() != trap).double()
         allowed[allowed.sum(1) == 0] = 1.0  # only the trap itself
         return allowed / allowed.sum(1, keepdim=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import index
 from typing import Any, TypeVar
 
 from sandtable.arguments import ArgumentError
@@ -15,7 +16,7 @@ State = TypeVar("State", bound=Hashable)
 def from_table(table: Sequence[Sequence[int]] | Mapping[str, Mapping[str, str]], **fields: Any) -> Automaton:
     """δ as rows of next states; or, with names, as {state: {token: next state}}, the first state being the start."""
     if not isinstance(table, Mapping):
-        return Automaton(tuple(tuple(row) for row in table), **fields)
+        return Automaton(tuple(tuple(map(_plain, row)) for row in table), **fields)
     states = tuple(table)
     tokens = tuple(dict.fromkeys(token for row in table.values() for token in row))
     for state, row in table.items():
@@ -47,9 +48,13 @@ def from_permutations(
 
 def permutation(images: Sequence[int]) -> Map:
     """`images` as a permutation x ↦ images[x], or an `ArgumentError`."""
-    if sorted(images) != list(range(len(images))):
-        raise ArgumentError(f"generator {tuple(images)}: must be a permutation, every number from 0 to n−1 once")
-    return tuple(int(x) for x in images)
+    try:
+        found = tuple(map(index, images))
+    except TypeError:
+        found = ()
+    if not found or set(found) != set(range(len(found))):
+        raise ArgumentError(f"generator {images!r}: must be a permutation, every number from 0 to n−1 once")
+    return found
 
 
 def reached(
@@ -87,6 +92,11 @@ def regular(
 def observed(automaton: Automaton, label: Callable[[int], int]) -> Automaton:
     """The same automaton seen through φ(q) = label(q)."""
     return replace(automaton, observe=tuple(label(q) for q in range(automaton.n_states)))
+
+
+def _plain(value: Any) -> Any:
+    """numpy's and torch's whole numbers as Python's; anything else as it is, to be refused by name."""
+    return value.__index__() if hasattr(value, "__index__") and not isinstance(value, bool) else value
 
 
 def _short(state: object) -> str:

@@ -1,7 +1,7 @@
 """Regular expressions to minimal complete automata: positions and what may follow them, subsets, refinement.
 
 Letters are single signs; `|`, `*`, `+`, `?`, brackets, `.` (any letter) and `[ab]` (one of these) mean what they always
-do, `()` is the empty word, and a backslash makes any sign a letter.
+do, `()` is the empty word, blanks mean nothing, and a backslash makes any sign a letter.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, whole
 from sandtable.worlds.automata.automaton import Automaton
 
 _SPECIAL = "|*+?()[]."
+_FOREIGN = "{}^$"
+"""Signs that mean something elsewhere and nothing here."""
+MOST_STATES = 20_000
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,17 @@ class Piece:
 EMPTY = Piece(True)
 
 
-def from_regex(pattern: str, *, alphabet: str | None = None, **fields: Any) -> Automaton:
+def from_regex(pattern: str, *, alphabet: str | None = None, cap: int = MOST_STATES, **fields: Any) -> Automaton:
     """The minimal complete automaton of a regular expression, `observe` telling acceptance (1) from rejection (0).
 
     States are numbered as a search from the start finds them; a state that nothing can be accepted from is "trap".
+    More than `cap` of them, before equivalent ones are merged, are an error: n signs can need 2ⁿ.
     """
     letters = sorted({sign for sign, literal in _signs(pattern) if literal})
     signs = letters if alphabet is None else list(dict.fromkeys(alphabet))
+    for sign in signs:
+        if not isinstance(sign, str) or len(sign) != 1:
+            raise ArgumentError(f"alphabet={alphabet!r}: must be single signs, {sign!r} is none")
     for sign in letters:
         if sign not in signs:
             raise ArgumentError(f"regex {pattern!r}: {sign!r} is not in the alphabet {alphabet!r}")
@@ -63,13 +70,20 @@ def from_regex(pattern: str, *, alphabet: str | None = None, **fields: Any) -> A
     follow: dict[int, set[int]] = {-1: set(piece.first)}
     for before, after in piece.pairs:
         follow.setdefault(before, set()).add(after)
-    start = frozenset([-1])
-    found, rows = [start], []
+    found, rows = [frozenset([-1])], []
+    place = {found[0]: 0}
     for state in found:
         ahead = set().union(*(follow.get(position, set()) for position in state))
         row = [frozenset(position for position in ahead if sign in where[position]) for sign in signs]
-        found += [new for new in dict.fromkeys(row) if new not in found]
-        rows.append([found.index(new) for new in row])
+        for new in row:
+            if new not in place:
+                place[new] = len(found)
+                found.append(new)
+        rows.append([place[new] for new in row])
+        if len(found) > whole("cap", cap):
+            raise ArgumentError(
+                f"cap={cap}: the automaton of regex {pattern!r} has more states; {len(found)} were found"
+            )
     accepting = [bool(state & piece.last) or (piece.empty and -1 in state) for state in found]
     return _minimal(rows, accepting, signs, {"name": pattern, **fields})
 
@@ -103,6 +117,10 @@ def _signs(pattern: str) -> list[tuple[str, bool]]:
             if i == len(pattern):
                 raise ArgumentError(f"regex {pattern!r}: nothing after the backslash at its end")
             found.append((pattern[i], True))
+        elif pattern[i] in _FOREIGN:
+            raise ArgumentError(
+                f"regex {pattern!r}: {pattern[i]!r} has no meaning here; as a letter it needs a backslash before it"
+            )
         elif not pattern[i].isspace():
             found.append((pattern[i], pattern[i] not in _SPECIAL))
         i += 1
@@ -172,6 +190,8 @@ class _Parser:
             self.at += 1
         if not self.skip("]") or not chosen:
             self.fail("'[' must be followed by letters and ']'")
+        if len(chosen) > 2 and "-" in chosen:
+            self.fail("there are no ranges between '[' and ']'; write their letters out")
         return frozenset(chosen)
 
     def letter(self, signs: frozenset[str]) -> Piece:

@@ -10,6 +10,8 @@ _PACKED = {8: torch.int64, 4: torch.int32, 2: torch.int16}
 """Integers that hold so many states of one byte each."""
 _MANY = 1 << 16
 """Tokens from which on tables of words, and blocks of rows, pay."""
+_SIDE = 128
+"""Runs side by side, rows times states, up to which blocks are faster than one long run."""
 _ROWS = 8192
 """Rows that go through the tables together, so that they stay in cache."""
 
@@ -22,11 +24,13 @@ def run(
     Few tokens: one gather over all rows for every position. Many: one gather for every two, four or eight positions,
     from a table of all words of that length. Few long rows are cut into blocks first.
     """
+    if inputs.numel() == 0:
+        return inputs.long()
     rows, first = inputs.reshape(-1, inputs.shape[-1]), start.reshape(-1)
     count, length = rows.shape
     if rows.numel() < _MANY:
         states = _by_token(table, rows, first)
-    elif count * table.shape[0] < length:
+    elif count * table.shape[0] < min(length, _SIDE):
         states = _by_blocks(table, rows, first)
     else:
         width = next((w for w in _PACKED if table.shape[0] * table.shape[1] ** w <= _MANY and len(table) <= 256), 1)
