@@ -97,7 +97,7 @@ class Chain:
         return rows, stuck
 
     def contains(self, element: Sequence[int]) -> bool:
-        if len(element) != self.degree:
+        if len(element) != self.degree or set(element) != set(range(self.degree)):
             return False
         residue, _ = self.sift(np.array([element]))
         return bool((residue == np.arange(self.degree)).all())

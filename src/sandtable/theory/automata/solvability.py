@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import factorial
 
 from sandtable.theory.automata.holonomy import Holonomy, holonomy
 from sandtable.theory.automata.permutations import PermutationGroup, derived_series
@@ -19,12 +20,20 @@ class Obstacle:
     perfect: PermutationGroup
     """The last derived subgroup of `group`, which is its own."""
 
+    @property
+    def name(self) -> str:
+        """A_n where the perfect group has half the permutations of the n tiles that it moves, or is of order 60."""
+        moved = {x for g in self.perfect.generators for x, y in enumerate(g) if x != y}
+        if 2 * self.perfect.order == factorial(len(moved)):
+            return f"A_{len(moved)}, of order {self.perfect.order:,}"
+        return "A_5, of order 60" if self.perfect.order == 60 else f"of order {self.perfect.order:,}"
+
     def text(self, automaton: Automaton) -> str:
         """One clause that names the subgroup."""
         single = all(len(tile) == 1 for tile in self.tiles)
         what = f"{len(self.tiles)} states" if single else f"{len(self.tiles)} sets of states"
-        whole = "" if self.perfect.order == self.group.order else f" (inside one of order {self.group.order})"
-        return f"words permute {what} by a perfect group of order {self.perfect.order}{whole}"
+        whole = "" if self.perfect.order == self.group.order else f" (inside a group of order {self.group.order:,})"
+        return f"words permute {what} by a group with the perfect subgroup {self.name}{whole}"
 
 
 def is_aperiodic(automaton: Automaton) -> bool:

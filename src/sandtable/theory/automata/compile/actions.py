@@ -19,6 +19,11 @@ class SmallAction:
     maps: tuple[Map, ...]
     points: tuple[Map, ...]
 
+    @property
+    def is_smaller(self) -> bool:
+        """Fewer points than states."""
+        return len(self.points[0]) < len(self.maps[0])
+
     def elements(self) -> dict[Map, Map]:
         """Every element on the points, with what it does to the states: both groups are walked side by side."""
         start = tuple(range(len(self.points[0])))

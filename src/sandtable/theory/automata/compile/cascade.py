@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sandtable.arguments import ArgumentError
 from sandtable.theory.automata.compile.compiled import Compiled, built
 from sandtable.theory.automata.compile.gadgets import tables_over
 from sandtable.theory.automata.compile.heads import (
@@ -30,6 +31,7 @@ from sandtable.worlds.automata import Automaton
 
 Coordinates = tuple[int, ...]
 STAY = Action()
+MOST_COORDINATES = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +113,10 @@ def _reach(cascade: Cascade, tokens: int) -> dict[Coordinates, list[tuple[Coordi
     queue = list(dict.fromkeys(cascade.starts))
     found = set(queue)
     for old in queue:
+        if len(found) > MOST_COORDINATES:
+            raise ArgumentError(
+                f"its cascade has more than {MOST_COORDINATES:,} tuples of coordinates, each of which needs a unit"
+            )
         reached[old] = []
         for token in range(tokens):
             actions = cascade.actions(old, token)

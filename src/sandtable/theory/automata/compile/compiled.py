@@ -38,6 +38,8 @@ class Compiled:
     columns: tuple[tuple[int, ...], ...]
     digits: tuple[int, ...]
     codes: tuple[tuple[int, ...], ...]
+    hard: tuple[tuple[bool, ...], ...] = ()
+    """By layer and head: whether it is meant to look at one position alone."""
     bound: Mapping[str, float] = field(default_factory=dict)
     """The theorem's sizes, by the names of `Sizes`."""
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -76,11 +78,22 @@ class Compiled:
             number = size * number + found[..., i].clamp(0, size - 1)
         return torch.tensor(self.codes[q], device=outputs.device)[number]
 
-    @torch.no_grad()
     def simulate(self, inputs: Int[Tensor, "row position"], start: int | None = None) -> Int[Tensor, "row position"]:
         """The states q_1 … q_T that the model computes, batch by batch."""
-        parts = inputs.split(self.batch(inputs.shape[-1]))
-        return torch.cat([self.decode(self.model(self.encode(part, start)), start) for part in parts])
+        return self.simulate_closely(inputs, start)[0]
+
+    @torch.no_grad()
+    def simulate_closely(
+        self, inputs: Int[Tensor, "row position"], start: int | None = None
+    ) -> tuple[Int[Tensor, "row position"], float]:
+        """The states, and the largest distance of a number that they are read from to the nearest integer."""
+        states, residual = [], 0.0
+        for part in inputs.split(self.batch(inputs.shape[-1])):
+            outputs = self.model(self.encode(part, start))
+            shown = self.read(outputs, start)
+            states.append(self.decode(outputs, start))
+            residual = max(residual, float((shown - shown.round()).abs().max())) if shown.numel() else residual
+        return torch.cat(states), residual
 
     def batch(self, length: int) -> int:
         """How many rows of so many inputs go through the model at once."""
@@ -115,6 +128,7 @@ def built(
         columns=((0,),) * automaton.n_states if columns is None else tuple(tuple(row) for row in columns),
         digits=(len(codes[0]),) if digits is None else tuple(digits),
         codes=tuple(tuple(row) for row in codes),
+        hard=tuple(tuple(head.hard for head in layer.heads) for layer in program.layers),
         bound=dict(bound or {}),
         facts=dict(facts or {}),
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 from sandtable.arguments import ArgumentError
 from sandtable.theory.automata.compile.networks import Net, affine, beside, net, passing, then
 
+MOST_ROWS = 200_000
 EXACT_WITHIN = 0.25
 """Tables give the exact value as far as this fraction of the spacing of their points."""
 
@@ -68,6 +69,8 @@ def table(
     A row's unit is ReLU(Σ_i ψ_{x_i} − (d − 1)); the printed `bias` −d would leave it at 0. Rows of value 0 need no
     unit and get none, unless `sparse=False`.
     """
+    if len(points) > MOST_ROWS:
+        raise ArgumentError(f"a table of {len(points):,} rows: at most {MOST_ROWS:,} units are made for one")
     points, values = points.double(), values.double()
     dimensions = points.shape[1]
     if len(torch.unique(points, dim=0)) < len(points):
@@ -84,9 +87,7 @@ def table(
         seen.append(indicators(levels, 1.0))
         conjunction.append((levels[:, None] == column).double())
     shift = torch.full((len(points),), -(dimensions - 1.0) if bias is None else bias, dtype=torch.float64)
-    return then(
-        then(beside(seen), affine(torch.cat(conjunction), shift)), net([torch.eye(len(points)), values], [None, None])
-    )
+    return then(beside(seen), net([torch.cat(conjunction), values], [shift, None]))
 
 
 def threshold(low: float, high: float) -> Net:
@@ -107,25 +108,27 @@ def larger() -> Net:
     return net([torch.tensor([[1.0, 0.0], [-1.0, 1.0]]), torch.ones(2, 1)], [None, None])
 
 
-def composition(states: int, *, product: str = "f(q') where g(q) = q'") -> Net:
+def composition(
+    states: int, *, pairs: Sequence[tuple[int, int]] | None = None, product: str = "f(q') where g(q) = q'"
+) -> Net:
     """(g, f) ↦ f∘g for maps as vectors of values 1 … n: 4n² + n units, then n², then n (Lemma 14).
 
     Layer 1 tells 1[g(q) = q'] for all q, q' and passes f; unit (q, q') of layer 2 is ReLU(n·1[g(q) = q'] + f(q') − n);
-    coordinate q of the result sums over q'. The lemma prints f(q)·1[g(q) = q'], which is `product` "f(q)".
+    coordinate q of the result sums over q'. The lemma prints f(q)·1[g(q) = q'], which is `product` "f(q)". `pairs`:
+    those (q, q') that can occur, grouped by q; all unless given.
     """
     n = states
-    first = beside([*[indicators(torch.arange(1, n + 1), 1.0)] * n, passing(n)])
-    # Every q reads one coordinate of g; its indicators stand side by side.
-    meet = torch.zeros(n * n + n, n * n, dtype=torch.float64)
-    merge = torch.zeros(n * n, n, dtype=torch.float64)
-    for q in range(n):
-        for image in range(n):
-            unit = n * q + image
-            meet[unit, unit] = n
-            meet[n * n + (q if product == "f(q)" else image), unit] = 1.0
-            merge[unit, q] = 1.0
-    bias = torch.full((n * n,), -float(n), dtype=torch.float64)
-    return then(then(first, affine(meet, bias)), net([torch.eye(n * n), merge], [None, None]))
+    units = [(q, image) for q in range(n) for image in range(n)] if pairs is None else list(pairs)
+    seen = [torch.tensor([image + 1 for q, image in units if q == state]) for state in range(n)]
+    first = beside([*(indicators(points, 1.0) for points in seen), passing(n)])
+    meet = torch.zeros(len(units) + n, len(units), dtype=torch.float64)
+    merge = torch.zeros(len(units), n, dtype=torch.float64)
+    for unit, (q, image) in enumerate(units):
+        meet[unit, unit] = n
+        meet[len(units) + (q if product == "f(q)" else image), unit] = 1.0
+        merge[unit, q] = 1.0
+    bias = torch.full((len(units),), -float(n), dtype=torch.float64)
+    return then(first, net([meet, merge], [bias, None]))
 
 
 def tables_over(rows: Sequence[tuple[Sequence[int], Sequence[int]]], **options) -> Net:

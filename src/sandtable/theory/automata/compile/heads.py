@@ -25,7 +25,7 @@ def sharpness(positions: int, largest: float, *, tolerance: float = TOLERANCE) -
 
 def counting(values: Sequence[Form], writes: Sequence[str]) -> Head:
     """Σ_{τ ≤ t} value_τ / 2N in every row: the pad takes (2N − t)/2N of the attention, every other key 1/2N."""
-    return Head((coordinate(LOG),), (coordinate(PAD),), tuple(values), tuple(writes))
+    return Head((coordinate(LOG),), (coordinate(PAD),), tuple(values), tuple(writes), hard=False)
 
 
 def counting_log(length: int, pads: int = 1) -> list[float]:

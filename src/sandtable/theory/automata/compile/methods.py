@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.theory.automata.compile import recognise
+from sandtable.theory.automata.compile.actions import smallest_action
 from sandtable.theory.automata.compile.bounds import cascade_bound, reset_bound
 from sandtable.theory.automata.compile.cascade import Cascade, compile_cascade
 from sandtable.theory.automata.compile.compiled import Compiled
@@ -14,7 +15,7 @@ from sandtable.theory.automata.compile.counter import counter
 from sandtable.theory.automata.compile.grid import grid
 from sandtable.theory.automata.compile.groups import from_simulator
 from sandtable.theory.automata.compile.krohn_rhodes import holonomy_cascade, single_component
-from sandtable.theory.automata.compile.log_depth import log_depth
+from sandtable.theory.automata.compile.log_depth import by_points, depth, log_depth
 from sandtable.theory.automata.compile.memory import memory
 from sandtable.theory.automata.compile.simulators import Simulator, cocycle, semidirect, wreath
 from sandtable.theory.automata.permutations import PermutationGroup
@@ -28,6 +29,10 @@ LISTED = 20_000
 
 class NotThisWay(ArgumentError):
     """The automaton does not admit the construction that was asked for."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        super().__init__(f"method={method!r}: {reason}")
+        self.reason = reason
 
 
 def compile(automaton: Automaton | str, length: int = 100, *, method: str = "auto") -> Compiled:
@@ -45,8 +50,8 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
         return METHODS[method](automaton, length)
     best = _shallowest_constant(automaton, length)
     if isinstance(best, NotThisWay) and method == "constant":
-        raise best
-    if method == "auto" and (isinstance(best, NotThisWay) or depth_of_log(length) < best.sizes.depth):
+        raise NotThisWay(method, best.reason)
+    if method == "auto" and (isinstance(best, NotThisWay) or depth(length) < best.sizes.depth):
         try:
             return METHODS["log"](automaton, length)
         except NotThisWay:
@@ -55,14 +60,9 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
     return best  # pyright: ignore[reportReturnType]
 
 
-def depth_of_log(length: int) -> int:
-    """⌈log₂T⌉, and at least one layer."""
-    return max(1, math.ceil(math.log2(length)))
-
-
 def _shallowest_constant(automaton: Automaton, length: int) -> Compiled | NotThisWay:
     """The first construction of constant depth that applies: they are listed from shallow to deep."""
-    refusal = NotThisWay("no construction applies")
+    refusal = NotThisWay("constant", "no construction applies")
     for method in ("memory", "counter", "grid", "cocycle", "permutation-reset", "krohn-rhodes"):
         try:
             return METHODS[method](automaton, length)
@@ -77,21 +77,21 @@ def _shallowest_constant(automaton: Automaton, length: int) -> Compiled | NotThi
 def _memory(automaton: Automaton, length: int) -> Compiled:
     found = recognise.writes(automaton)
     if found is None:
-        raise NotThisWay(f"method='memory': {_name(automaton)} has tokens that neither keep nor write one state")
+        raise NotThisWay("memory", f"{_name(automaton)} has tokens that neither keep nor write one state")
     return memory(automaton, length, writes=found)
 
 
 def _counter(automaton: Automaton, length: int) -> Compiled:
     found = recognise.counting(automaton)
     if found is None:
-        raise NotThisWay(f"method='counter': the tokens of {_name(automaton)} are not powers of one permutation")
+        raise NotThisWay("counter", f"the tokens of {_name(automaton)} are not powers of one permutation")
     return counter(automaton, length, order=found.order, powers=found.powers, states=found.states)
 
 
 def _grid(automaton: Automaton, length: int) -> Compiled:
     found = recognise.corridor(automaton)
     if found is None:
-        raise NotThisWay(f"method='grid': the tokens of {_name(automaton)} do not move along a line by at most one")
+        raise NotThisWay("grid", f"the tokens of {_name(automaton)} do not move along a line by at most one")
     return grid(automaton, length, order=found.order, moves=found.moves)
 
 
@@ -99,26 +99,21 @@ def _group(method: str, simulator: Callable[[PermutationGroup, int], Simulator])
     def build(automaton: Automaton, length: int) -> Compiled:
         group = recognise.group_of(automaton)
         if group is None:
-            raise NotThisWay(f"method={method!r}: {_name(automaton)} has tokens that are no bijections")
+            raise NotThisWay(method, f"{_name(automaton)} has tokens that are no bijections")
         _require_solvable(method, automaton, group)
-        if group.order > recognise.MOST_ELEMENTS:
-            most = recognise.MOST_ELEMENTS
-            raise NotThisWay(f"method={method!r}: a group of {group.order:,} elements; at most {most:,} are listed")
         if group.order == 1:
             return _counter(automaton, length)
         try:
             return from_simulator(automaton, length, simulator(group, length), method)
         except ArgumentError as error:
-            raise NotThisWay(f"method={method!r}: {error}") from None
+            raise NotThisWay(method, str(error)) from None
 
     return build
 
 
 def _permutation_reset(automaton: Automaton, length: int) -> Compiled:
     if not recognise.permutes_or_resets(automaton):
-        raise NotThisWay(
-            f"method='permutation-reset': {_name(automaton)} has tokens that are neither bijections nor constant"
-        )
+        raise NotThisWay("permutation-reset", f"{_name(automaton)} has tokens that are neither bijections nor constant")
     group = PermutationGroup.generated(
         [image for image in automaton.maps if len(set(image)) == automaton.n_states], automaton.n_states
     )
@@ -141,15 +136,20 @@ def _krohn_rhodes(automaton: Automaton, length: int) -> Compiled:
 
 def _cascaded(cascade: Cascade, automaton: Automaton, length: int, method: str, bound: dict[str, float]) -> Compiled:
     if not cascade.sizes:
-        raise NotThisWay(f"method={method!r}: {_name(automaton)} has one state, so that there is nothing to decompose")
+        raise NotThisWay(method, f"{_name(automaton)} has one state, so that there is nothing to decompose")
     try:
         return compile_cascade(cascade, automaton, length, method, bound=bound)
     except ArgumentError as error:
-        raise NotThisWay(f"method={method!r}: {error}") from None
+        raise NotThisWay(method, str(error)) from None
 
 
 def _log(automaton: Automaton, length: int) -> Compiled:
-    return log_depth(automaton, length)
+    try:
+        if recognise.group_of(automaton) is None:
+            return log_depth(automaton, length)
+        return by_points(automaton, length, smallest_action(automaton.maps))
+    except ArgumentError as error:
+        raise NotThisWay("log", str(error)) from None
 
 
 METHODS: dict[str, Callable[[Automaton, int], Compiled]] = {
@@ -172,8 +172,9 @@ def _require_solvable(method: str, automaton: Automaton, group: PermutationGroup
     found = obstacle(automaton)
     if found is not None:
         raise NotThisWay(
-            f"method={method!r}: {_name(automaton)} is non-solvable: {found.text(automaton)}; no depth that does not "
-            "grow with the length is known for it, use method='log'"
+            method,
+            f"{_name(automaton)} is non-solvable: {found.text(automaton)}; no depth that does not "
+            "grow with the length is known for it, use method='log'",
         )
 
 

@@ -15,13 +15,15 @@ Form = Mapping[str, float]
 class Head:
     """One attention head: score Σ_i query_i · key_i without 1/√k, and Σ_j value_j written to coordinate j.
 
-    `writes` are overwritten; heads of one layer that write the same coordinate add up.
+    `writes` are overwritten; heads of one layer that write the same coordinate add up. A `hard` head is meant to look
+    at one position alone, others take averages.
     """
 
     queries: tuple[Form, ...]
     keys: tuple[Form, ...]
     values: tuple[Form, ...]
     writes: tuple[str, ...]
+    hard: bool = True
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from sandtable.theory.automata.permutations import PermutationGroup, order_of, p
 from sandtable.worlds.automata import Automaton, Map
 
 MOST_ELEMENTS = 5_000
-"""Groups beyond this order are not listed."""
+"""Counters beyond this order are not looked for."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Permutation-reset automata: count up the group as if there were no resets, then undo what came before the last one.
 
-Lemma 20: at resets the group receives the identity, so that every position holds g_{≤t}. A head fetches, from the last
-reset r, the state v it wrote and g_{≤r}; a table gives g_{≤t}·g_{≤r}⁻¹(v). The first token must be a reset to q_0.
+At resets the group receives the identity, so that every position holds g_{≤t}; the state is g_{≤t}·g_{≤r}⁻¹(v), where v
+is what the last reset r wrote (Lemma 20). Here position r itself works out u = g_{≤r}⁻¹(v), a head fetches the one
+number u and a table gives g_{≤t}(u): |G|·|Q| rows twice, where the lemma fetches g_{≤r} and v and needs |G|²·|Q|. The
+first token must be a reset to q_0.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from sandtable.theory.automata.compile.gadgets import lookup, tables_over
 from sandtable.theory.automata.compile.heads import latest, latest_scale
 from sandtable.theory.automata.compile.program import Layer, coordinate, part
 from sandtable.theory.automata.compile.simulators import Simulator
-from sandtable.theory.automata.permutations import inverse, times
+from sandtable.theory.automata.permutations import inverse
 from sandtable.worlds.automata import Map
 
 
@@ -48,16 +50,12 @@ def permutation_reset(
     """Layers from the slots to the state, and the coordinate that holds it: the group's, and one of memory."""
     size = simulator.group.degree
     layers, results = simulator.build(slots.code, inputs)
-    fetched = [f"{name} fetched" for name in results]
-    scale = latest_scale(positions, max([size - 1, *(n - 1 for n in simulator.sizes)]))
-    head = latest(slots.write, scale, tuple(map(coordinate, [slots.value, *results])), [slots.value, *fetched])
+    head = latest(slots.write, latest_scale(positions, size - 1), (coordinate(slots.value),), (slots.value,))
     if not results:
         points = torch.arange(size, dtype=torch.float64)
         return [Layer((head,), ((part(lookup(points, points[:, None]), [slots.value], [slots.value]),),))], slots.value
-    rows = []
-    for now, here in simulator.codes.items():
-        for then, there in simulator.codes.items():
-            since = times(now, inverse(then))
-            rows += [((*here, *there, v), (since[v],)) for v in range(size)]
-    undo = part(tables_over(rows), [*results, *fetched, slots.value], [slots.value])
-    return [*layers, Layer((head,), ((undo,),))], slots.value
+    codes = simulator.codes.items()
+    before = [((*code, v), (inverse(g)[v],)) for g, code in codes for v in range(size)]
+    since = [((*code, u), (g[u],)) for g, code in codes for u in range(size)]
+    undo, redo = (part(tables_over(rows), [*results, slots.value], [slots.value]) for rows in (before, since))
+    return [*layers[:-1], layers[-1].followed_by(undo), Layer((head,), ((redo,),))], slots.value

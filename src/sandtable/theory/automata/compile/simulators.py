@@ -30,6 +30,7 @@ from sandtable.theory.automata.compile.rungs import Rung, derived_rung, prime_ru
 from sandtable.theory.automata.permutations import PermutationGroup, inverse, power, times
 from sandtable.worlds.automata import Map
 
+MOST_ELEMENTS = 5_000
 Code = tuple[int, ...]
 Built = tuple[list[Layer], list[str]]
 """Layers, and the coordinates in which the codes of the products stand at last."""
@@ -57,6 +58,11 @@ class Simulator:
         return len(self.sizes)
 
 
+def _require_listed(group: PermutationGroup) -> None:
+    if group.order > MOST_ELEMENTS:
+        raise ArgumentError(f"a group of {group.order:,} elements: every one needs a unit, at most {MOST_ELEMENTS:,}")
+
+
 def trivial(group: PermutationGroup) -> Simulator:
     return Simulator(group, {group.identity: ()}, (), lambda names, inputs: ([], []), Bound(), ())
 
@@ -73,6 +79,7 @@ def abelian(group: PermutationGroup, length: int) -> Simulator:
 
 def cocycle(group: PermutationGroup, length: int, *, series: str = "derived") -> Simulator:
     """Up the derived series (abelian quotients, one layer each) or a "prime" series."""
+    _require_listed(group)
     if group.order == 1:
         return trivial(group)
     if series == "derived" and group.is_abelian:
@@ -108,6 +115,7 @@ def semidirect(group: PermutationGroup, length: int, *, third: str = "N") -> Sim
 
     Lemma 18 prints that stage 3 runs the simulator of H (`third="H"`) where N's is meant.
     """
+    _require_listed(group)
     if group.order == 1:
         return trivial(group)
     if group.is_abelian:
@@ -161,6 +169,7 @@ def _semidirect(step: Rung, inner: Simulator, length: int, third: str) -> Simula
 
 def wreath(group: PermutationGroup, length: int) -> Simulator:
     """Up a prime series, every step inside N≀C_p: f ∈ N^p and h, with f_x(j) = t(j)·x·t(j·x̄)⁻¹."""
+    _require_listed(group)
     if group.order == 1:
         return trivial(group)
     if group.is_abelian and len(rung(group, group.subgroup(())).orders) == 1:
