@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import sandtable
 from sandtable import cli
 from sandtable.cli.settings import parse_value
 from sandtable.lab import registry
@@ -50,6 +51,17 @@ def test_list_and_show(run):
     status, out, _ = run("show", "toy/printed-average")
     assert "erratum: The printed value is one too large." in out
     assert "corrected: toy/average" in out
+
+
+def test_list_by_scale(run):
+    status, out, _ = run("list", "--scale", "smoke", "--json")
+    assert (status, len(json.loads(out))) == (0, 4)
+    status, out, _ = run("list", "--lacks", "smoke")
+    assert status == 0
+    assert "toy/few" in out
+    assert "toy/average" not in out
+    assert "1 claims without a smoke scale" in out
+    assert "did you mean 'smoke'?" in run("list", "--lacks", "smoky")[2]
 
 
 def test_json_is_all_there_is_on_stdout(run):
@@ -205,23 +217,35 @@ def test_interruption_is_status_130(run, monkeypatch):
 
 LISTING = """
 import sys
-from sandtable.lab import registry
-registry._entry_points = lambda: []
-registry._remember({})
 from sandtable import cli
 try:
-    cli.main(["list", "--json"])
+    cli.main(sys.argv[1:])
 except SystemExit as stop:
     assert not stop.code
-sys.exit("torch" in sys.modules)
+print([name for name in ("torch", "scipy", "matplotlib") if name in sys.modules], file=sys.stderr)
 """
 
 
-def test_list_does_not_import_torch(tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-c", LISTING],
-        env={"XDG_CACHE_HOME": str(tmp_path), "PATH": ""},
+def listing(tmp_path, *words):
+    """(stdout, lines of stderr) of a fresh process with all installed claims; the last line names heavy modules."""
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING, *words],
+        env={"XDG_CACHE_HOME": str(tmp_path), "SANDTABLE_HOME": str(tmp_path / "runs"), "PATH": ""},
         capture_output=True,
         text=True,
     )
-    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr.splitlines()
+
+
+def test_list_and_show_do_not_import_torch(tmp_path):
+    assert listing(tmp_path, "--version") == (f"sandtable {sandtable.__version__}\n", ["[]"])
+    first, (said, heavy) = listing(tmp_path, "list", "--json")
+    assert said.startswith("sandtable: reading the claims of installed packages")
+    assert "torch" in heavy
+    assert listing(tmp_path, "list", "--json") == (first, ["[]"])
+    cards = json.loads(first)
+    assert {"topics/value-matrix-limit", "vgb/amplification"} <= {card["id"] for card in cards}
+    shown, err = listing(tmp_path, "show", "topics/value-matrix-limit")
+    assert err == ["[]"]
+    assert "must be refuted:" in shown

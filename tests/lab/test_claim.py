@@ -1,3 +1,4 @@
+import importlib
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -147,22 +148,98 @@ class Point:
         self.name, self.module, self.value = name, module, module
 
 
-def test_index_is_kept_until_a_source_changes(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.syspath_prepend(tmp_path)
-    package = tmp_path / "plugin_a"
+def plugin(tmp_path: Path, name: str, *, head: str = "") -> Path:
+    """A package with one claim in `claims/one.py`, on a path of its own."""
+    package = tmp_path / name
     (package / "claims").mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "claims" / "__init__.py").touch()
+    (package / "claims" / "__init__.py").write_text(head)
     write(package / "claims" / "one.py", "a/one")
-    monkeypatch.setattr(registry, "_entry_points", lambda: [Point("a", "plugin_a.claims")])
-    first = registry.cards()
-    assert list(first) == ["a/one"]
-    monkeypatch.setattr(registry, "_installed", lambda: pytest.fail("loaded although nothing changed"))
-    assert registry.cards() == first
+    return package
+
+
+@pytest.fixture
+def listing(monkeypatch, tmp_path):
+    """Ids of the cards of an entry point, as a process that has not imported it finds them, and whether it had to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def names(package: str, *others: str) -> tuple[list[str], bool]:
+        monkeypatch.setattr(registry, "_entry_points", lambda: [Point("a", f"{package}.claims")])
+        for module in [name for name in sys.modules if name.partition(".")[0] in (package, *others)]:
+            del sys.modules[module]
+        importlib.invalidate_caches()
+        said: list[str] = []
+        return list(registry.cards(say=said.append)), bool(said)
+
+    yield names
+    for module in [name for name in sys.modules if name.partition("_")[0] in ("plugin", "beside")]:
+        del sys.modules[module]
+
+
+def test_index_is_kept_until_a_source_changes(listing, tmp_path):
+    package = plugin(tmp_path, "plugin_a")
+    assert listing("plugin_a") == (["a/one"], True)
+    assert listing("plugin_a") == (["a/one"], False)
     write(package / "claims" / "one.py", "a/other")
-    with pytest.raises(pytest.fail.Exception):
-        registry.cards()
+    assert listing("plugin_a") == (["a/other"], True)
+    write(package / "claims" / "two.py", "a/two")
+    assert listing("plugin_a") == (["a/other", "a/two"], True)
+    assert listing("plugin_a") == (["a/other", "a/two"], False)
+    (package / "claims" / "one.py").unlink()
+    assert listing("plugin_a") == (["a/two"], True)
+    (package / "numbers.json").write_text("[1]")
+    assert listing("plugin_a") == (["a/two"], True)
+
+
+def test_index_follows_modules_beside_the_package(listing, tmp_path):
+    plugin(
+        tmp_path, "plugin_b", head="import beside_b\nfrom plugin_b.claims.one import c0\nCLAIMS = [c0][beside_b.n :]"
+    )
+    (tmp_path / "beside_b.py").write_text("n = 0")
+    assert listing("plugin_b", "beside_b") == (["a/one"], True)
+    assert listing("plugin_b", "beside_b") == (["a/one"], False)
+    (tmp_path / "beside_b.py").write_text("n = 0 + 1")
+    assert listing("plugin_b", "beside_b") == ([], True)
+
+
+def test_index_follows_what_is_installed(listing, tmp_path):
+    plugin(tmp_path, "plugin_c")
+    assert listing("plugin_c") == (["a/one"], True)
+    (tmp_path / "another-1.0.dist-info").mkdir()
+    assert listing("plugin_c") == (["a/one"], True)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda text: text[:-40], lambda text: text.replace("a/one", "a/oen"), lambda _: "[]"]
+)
+def test_a_damaged_index_is_made_anew(listing, tmp_path, damage):
+    plugin(tmp_path, "plugin_d")
+    assert listing("plugin_d") == (["a/one"], True)
+    (file,) = (tmp_path / "cache" / "sandtable").iterdir()
+    file.write_text(damage(file.read_text()))
+    assert listing("plugin_d") == (["a/one"], True)
+
+
+def test_what_was_imported_before_is_not_kept(listing, monkeypatch, tmp_path):
+    package = plugin(tmp_path, "plugin_e")
+    monkeypatch.setattr(registry, "_entry_points", lambda: [Point("a", "plugin_e.claims")])
+    assert list(registry.load()) == ["a/one"]
+    write(package / "claims" / "one.py", "a/other")
+    registry.cards()  # of the module in memory, which is older than its file
+    assert listing("plugin_e") == (["a/other"], True)
+
+
+def test_files_stand_beside_the_index(listing, tmp_path):
+    plugin(tmp_path, "plugin_f")
+    assert listing("plugin_f") == (["a/one"], True)
+    wrong = ", expected='refuted', erratum='e', corrected='a/{}'"
+    found = registry.cards([write(tmp_path / "x.py", "b/two", extra=wrong.format("one"))])
+    assert list(found) == ["a/one", "b/two"]
+    with pytest.raises(ArgumentError, match="two claims are called 'a/one'"):
+        registry.cards([write(tmp_path / "y.py", "a/one")])
+    with pytest.raises(ArgumentError, match="'a/oen' is no known claim; did you mean 'a/one'"):
+        registry.cards([write(tmp_path / "z.py", "b/two", extra=wrong.format("oen"))])
 
 
 def test_index_without_a_cache_folder(monkeypatch, tmp_path):

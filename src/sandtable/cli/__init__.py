@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sandtable import __version__
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.cli.decode import decode
 from sandtable.cli.dyck import dyck
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from sandtable.lab.run import Outcome, Progress
 
 app = typer.Typer(
-    help="Small worlds, small models, closed forms, and a verdict on whether the prediction held.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -54,6 +54,21 @@ WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
 _COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"sandtable {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def front(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Small worlds, small models, closed forms, and a verdict on whether the prediction held."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a mistake in the call is one line on stderr and exit status 2."""
     warnings.showwarning = _show_warning
@@ -67,16 +82,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 @app.command("list")
 def list_claims(
     patterns: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Names or shell patterns.")] = None,
+    scale: Annotated[str | None, typer.Option(help="Only claims that have this scale: smoke, desk or paper.")] = None,
+    lacks: Annotated[str | None, typer.Option(help="Only claims without this scale, and what makes them long.")] = None,
     files: _From = None,
     store: _Store = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout.")] = False,
 ) -> None:
     """Every claim, its source, what is expected of it and its last verdict."""
-    known = registry.cards(files or ())
+    for name, value in (("--scale", scale), ("--lacks", lacks)):
+        if value is not None:
+            one_of(name, value, SCALES)
+    known = registry.cards(files or (), say=_say)
     chosen = [known[name] for name in registry.match(patterns or ["*"], known)] if known or patterns else []
+    chosen = [card for card in chosen if scale in (None, *card["scales"]) and lacks not in card["scales"]]
     cards: list[dict[str, Any]] = [card | {"last": _last(card["id"], store)} for card in chosen]
     if as_json:
         return print(json.dumps(cards, ensure_ascii=False))
+    if lacks is not None:
+        return _print_long(cards, lacks)
     table = new_table("claim", "statement", "source", "expected", "last verdict")
     for card in cards:
         name = card["id"] + (" *" if card["tour"] else "")
@@ -93,7 +116,7 @@ def show(
     claim: Annotated[str, typer.Argument(help="The id of a claim.")], files: _From = None, store: _Store = None
 ) -> None:
     """A claim: statement, source, settings, and what would refute it."""
-    known = registry.cards(files or ())
+    known = registry.cards(files or (), say=_say)
     for card in (known[name] for name in registry.match([claim], known)):
         _show(card, _last(card["id"], store))
 
@@ -128,7 +151,7 @@ def verify(
     for name, value in (("--seeds", seeds), ("--jobs", jobs), ("--threads", threads)):
         if value is not None:
             whole(name, value)
-    cards = registry.cards(files or ())
+    cards = registry.cards(files or (), say=_say)
     tour = not patterns and scale is None
     names = [name for name, card in cards.items() if card["tour"]] if tour else None
     names = registry.match(patterns or ["*"], cards) if names is None else names
@@ -176,7 +199,7 @@ def report(
     browse: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
     """Write the report, one self-contained HTML page: scoreboard, figures, settings, errata."""
-    path = _write_report(store, registry.cards(files or ()))
+    path = _write_report(store, registry.cards(files or (), say=_say))
     print(path)
     if browse:
         webbrowser.open(path.resolve().as_uri())
@@ -252,6 +275,18 @@ def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
     if last:
         console.print("last verdict:", _verdict(last["verdict"], f" ({last['scale']}, {last['date']})"))
         console.print(_checks_table(last["checks"]))
+
+
+def _print_long(cards: Sequence[Mapping[str, Any]], lacks: str) -> None:
+    """Claims without a scale, with the counts of their desk scale: these take long, or cannot be made smaller."""
+    table = new_table("claim", "seeds", "largest settings at desk scale")
+    for card in cards:
+        counts = ", ".join(f"{name}={count}" for name, count in card["work"]["desk"].items())
+        table.add_row(card["id"], str(card["seeds"]["desk"]), counts)
+    console = new_console()
+    console.print(table)
+    why = "only those have one that three seconds can decide" if lacks == "smoke" else "they are judged at desk scale"
+    console.print(f"{len(cards)} claims without a {lacks} scale: {why}", style="dim")
 
 
 def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
@@ -345,6 +380,10 @@ def _progress(*, quiet: bool) -> Any:
             self.console.print(text, markup=False, soft_wrap=True)
 
     return Watched()
+
+
+def _say(text: str) -> None:
+    print(f"sandtable: {text}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

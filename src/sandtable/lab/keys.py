@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:  # loaded when first needed: `sandtable list` reads verdicts, which hold no arrays
+    import numpy as np
 
 # How evidence is judged and shown never changes what was measured.
 _OUTSIDE = ("sandtable.lab", "sandtable.cli", "sandtable.__main__")
@@ -34,8 +35,8 @@ def describe(obj: Any) -> Any:
         return obj
     if isinstance(obj, enum.Enum):
         return {"enum": _name(type(obj)), "member": obj.name}
-    if isinstance(obj, np.generic):
-        return describe(obj.item())
+    if "numpy" in sys.modules and (known := _numpy(obj)) is not None:
+        return known
     if isinstance(obj, int):
         return int(obj)
     if isinstance(obj, float):
@@ -50,8 +51,6 @@ def describe(obj: Any) -> Any:
         return {"partial": describe(obj.func), "args": describe(obj.args), "keywords": describe(obj.keywords)}
     if callable(getattr(obj, "describe", None)):
         return {"type": _name(type(obj)), "describe": describe(obj.describe())}
-    if isinstance(obj, np.ndarray):
-        return _array(obj)
     if isinstance(obj, Mapping):
         return _mapping(obj)
     if dataclasses.is_dataclass(obj):
@@ -138,7 +137,18 @@ def _name(obj: Any) -> str:
     return f"{module}.{name}"
 
 
+def _numpy(obj: Any) -> Any:
+    """An array, or a number of numpy's as the Python number that it is."""
+    import numpy as np
+
+    if isinstance(obj, np.generic):
+        return describe(obj.item())
+    return _array(obj) if isinstance(obj, np.ndarray) else None
+
+
 def _array(array: np.ndarray) -> dict[str, Any]:
+    import numpy as np
+
     if array.dtype.hasobject:
         raise TypeError(f"an array of dtype {array.dtype}: only plain numbers can be part of a store key")
     digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()

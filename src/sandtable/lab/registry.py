@@ -7,31 +7,24 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
-import json
-import os
 import pkgutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from importlib.machinery import PathFinder
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from sandtable.arguments import ArgumentError, nearest
+from sandtable.lab import index
 from sandtable.lab.claim import Claim
 
 GROUP = "sandtable.claims"
 
 
 def load(files: Sequence[Path | str] = ()) -> dict[str, Claim]:
-    """Every claim by id, sorted: those of the entry points, then those of `files`."""
-    installed = _installed()
-    _remember(installed)
-    found = _distinct([*installed.values(), *from_files(files).values()])
-    for item in found.values():
-        if item.corrected is not None and item.corrected not in found:
-            hint = nearest(item.corrected, list(found))
-            raise ArgumentError(f"claim {item.id}: corrected={item.corrected!r} is no known claim{hint}")
+    """Every claim by id, sorted: those of the entry points and those of `files`."""
+    found = _distinct([*_installed().values(), *from_files(files).values()])
+    _check_corrections({name: item.corrected for name, item in found.items()})
     return found
 
 
@@ -48,16 +41,37 @@ def find(ids: Sequence[str], files: Sequence[Path | str] = ()) -> list[Claim]:
     return [known[match([name], known)[0]] for name in ids]
 
 
-def cards(files: Sequence[Path | str] = ()) -> dict[str, dict[str, Any]]:
-    """What `list` and `show` need of every claim, as plain JSON.
+def cards(
+    files: Sequence[Path | str] = (), *, say: Callable[[str], None] = lambda text: None
+) -> dict[str, dict[str, Any]]:
+    """What `list` and `show` need of every claim, as plain JSON; for a process that has imported no claims so far.
 
-    Importing claims imports torch, which takes seconds. So the cards of installed claims are kept in the user's cache
-    under a hash of the packages they come from; where that folder cannot be written they are made anew each time.
+    Those of installed packages come from the index where it is valid (`lab/index.py`); `say` is told when it is not.
+    Those of `files` are always read anew.
     """
-    known = _recall()
-    if known is None or files:
-        return {name: card(item) for name, item in load(files).items()}
-    return known
+    points = _entry_points()
+    known = index.recall(points)
+    if known is None:
+        known = _new_cards(points, say)
+    own = {name: card(item) for name, item in from_files(files).items()}
+    for name in own:
+        if name in known:
+            raise _twice(name)
+    found = dict(sorted((known | own).items()))
+    _check_corrections({name: item["corrected"] for name, item in found.items()})
+    return found
+
+
+def _new_cards(points: Sequence[importlib.metadata.EntryPoint], say: Callable[[str], None]) -> dict[str, Any]:
+    """Import the claims of installed packages, and keep their cards if these are what the files now say."""
+    if points:
+        say("reading the claims of installed packages; this takes some seconds, once after every change to them")
+    before = index.key(points)
+    already = any(point.module in sys.modules for point in points)  # perhaps older than the files
+    made = {name: card(item) for name, item in _installed().items()}
+    if not already and index.key(points) == before:
+        index.remember(points, made)
+    return made
 
 
 def card(claim: Claim) -> dict[str, Any]:
@@ -77,6 +91,7 @@ def card(claim: Claim) -> dict[str, Any]:
         "tour": claim.tour,
         "scales": {scale: shown(settings) for scale, settings in claim.scales.items()},
         "seeds": {scale: claim.seeds_at(scale) for scale in claim.scales},
+        "work": {scale: work(settings) for scale, settings in claim.scales.items()},
         "controls": controls,
     }
 
@@ -84,6 +99,18 @@ def card(claim: Claim) -> dict[str, Any]:
 def shown(settings: Any) -> dict[str, str]:
     """Settings as a person wrote them: field name → repr."""
     return {name: repr(getattr(settings, name)) for name in settings.__dataclass_fields__}
+
+
+def work(settings: Any, most: int = 3) -> dict[str, int]:
+    """The largest counts among settings and the settings inside them: what makes a claim long."""
+    counts: dict[str, int] = {}
+    for name in settings.__dataclass_fields__:
+        value = getattr(settings, name)
+        if hasattr(value, "__dataclass_fields__"):
+            counts |= {f"{name}.{inner}": count for inner, count in work(value).items()}
+        elif isinstance(value, int) and not isinstance(value, bool) and value >= 10:
+            counts[name] = value
+    return dict(sorted(counts.items(), key=lambda item: -item[1])[:most])
 
 
 def match(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
@@ -129,8 +156,20 @@ def _distinct(claims: Iterable[Claim]) -> dict[str, Claim]:
     found: dict[str, Claim] = {}
     for item in claims:
         if found.setdefault(item.id, item) is not item:
-            raise ArgumentError(f"two claims are called {item.id!r}: ids must differ")
+            raise _twice(item.id)
     return dict(sorted(found.items()))
+
+
+def _twice(name: str) -> ArgumentError:
+    return ArgumentError(f"two claims are called {name!r}: ids must differ")
+
+
+def _check_corrections(corrected: Mapping[str, str | None]) -> None:
+    """A printed statement names, as its correction, a claim that exists."""
+    for name, other in corrected.items():
+        if other is not None and other not in corrected:
+            hint = nearest(other, list(corrected))
+            raise ArgumentError(f"claim {name}: corrected={other!r} is no known claim{hint}")
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -155,54 +194,3 @@ def _load_file(path: Path) -> ModuleType:
             raise ArgumentError(f"--from {path}: cannot be read: {error}") from error
         raise
     return module
-
-
-def _cache_file() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or os.path.expanduser("~/.cache")
-    return Path(base, "sandtable", f"index-{hashlib.sha256(sys.prefix.encode()).hexdigest()[:8]}.json")
-
-
-def _recall() -> dict[str, dict[str, Any]] | None:
-    """The cards in the cache, if the packages they came from have not changed since."""
-    try:
-        content = json.loads(_cache_file().read_bytes())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-        return None
-    if not isinstance(content, dict) or content.get("key") != _index_key():
-        return None
-    return content["cards"]
-
-
-def _remember(claims: Mapping[str, Claim]) -> None:
-    file = _cache_file()
-    place = file.with_name(f"{file.name}.{os.getpid()}")
-    content = {"key": _index_key(), "cards": {name: card(item) for name, item in claims.items()}}
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(content))
-        os.replace(place, file)
-    except OSError:
-        return  # without a cache `list` only takes longer
-
-
-def _index_key() -> str:
-    """A hash of the entry points and of every source file of the packages that they name, and of sandtable."""
-    points = _entry_points()
-    digest = hashlib.sha256(json.dumps([sys.version, [[p.name, p.value] for p in points]]).encode())
-    for name in sorted({"sandtable", *(point.module.partition(".")[0] for point in points)}):
-        for file in _sources(name):
-            digest.update(str(file).encode() + hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def _sources(package: str) -> list[Path]:
-    """All Python files of an installed top-level package or module, without importing it."""
-    module = sys.modules.get(package)
-    spec = module.__spec__ if module is not None else PathFinder.find_spec(package)
-    if spec is None:
-        spec = importlib.util.find_spec(package)
-    if spec is None:
-        return []
-    if spec.submodule_search_locations is None:
-        return [Path(spec.origin)] if spec.origin else []
-    return sorted(file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py"))

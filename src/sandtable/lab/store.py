@@ -14,13 +14,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sandtable.arguments import ArgumentError
 from sandtable.lab.claim import SCALES
 from sandtable.lab.keys import canonical
+
+if TYPE_CHECKING:  # loaded when first needed: `sandtable list` reads verdicts, which hold no arrays
+    import numpy as np
 
 try:
     import fcntl
@@ -93,6 +94,7 @@ class Store:
 
     def write_arrays(self, path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         """Write arrays as npz; the checksum is the comment of the zip archive."""
+        import numpy as np
 
         def write(file: BinaryIO) -> None:
             with zipfile.ZipFile(file, "w") as archive:
@@ -105,6 +107,8 @@ class Store:
 
     def read_arrays(self, path: Path) -> dict[str, np.ndarray] | None:
         """The arrays written by `write_arrays`; None where there are none or they are damaged."""
+        import numpy as np
+
         arrays = {}
         try:
             with zipfile.ZipFile(path) as archive:
@@ -233,6 +237,8 @@ def _digest(content: Any) -> str:
 
 
 def _arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    import numpy as np
+
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.asarray(arrays[name])
