@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -55,6 +56,14 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     if isinstance(value, str) and value in options:
         return value
     raise ArgumentError(f"{name}={value!r}: must be one of {', '.join(options)}{nearest(value, options)}")
+
+
+def free_path(path: str | Path, *, overwrite: bool = False, hint: str = "overwrite it") -> Path:
+    """`path` where nothing would be lost that nobody asked to lose; `hint` says how to ask for it."""
+    path = Path(path)
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise ArgumentError(f"{path}: exists already; choose another name" + f", or {hint}" * path.is_file())
+    return path
 
 
 def nearest(value: Any, options: Sequence[str]) -> str:

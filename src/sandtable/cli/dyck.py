@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import free_path, number, whole
 
 if TYPE_CHECKING:
     from sandtable.theory.dyck import Built
@@ -48,8 +48,7 @@ def build(
         whole(name, value, least=least)
     if scale is not None:
         number("--scale", scale, least=0.0)
-    if out.is_dir() or (out.exists() and not force):
-        raise ArgumentError(f"{out}: exists already; choose another name" + ", or pass --force" * out.is_file())
+    free_path(out, overwrite=force, hint="pass --force")
     from sandtable.theory import dyck as theory
 
     model = theory.build(attention, types=types, depth=depth, q=q, seed=seed, scale=scale, layers=layers, width=width)

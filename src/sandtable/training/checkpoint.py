@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import safetensors
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> None:
-    """Write a safetensors file with JSON facts in its header; readers see the old file or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        save_file(dict(tensors), temporary, metadata={"sandtable": json.dumps(facts or {})})
-        with open(temporary, "rb+") as handle:
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    with safetensors.safe_open(path, framework="pt") as handle:
-        facts = json.loads((handle.metadata() or {}).get("sandtable", "{}"))
-    return load_file(path), facts
+from sandtable.models.files import read_tensors, write_tensors
 
 
 class Checkpoint:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, whole
 from sandtable.models import Stack
-from sandtable.training.checkpoint import read_tensors, write_tensors
+from sandtable.models.files import read_tensors, write_tensors
 from sandtable.training.stack import Trained
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.models import DeepMLP, PartialBlock, SoftmaxAttention, Transformer
+from sandtable.models import Block, DeepMLP, PartialBlock, SoftmaxAttention, Transformer
 from sandtable.theory.automata.compile.networks import Net, affine, beside, passing, then
 from sandtable.theory.automata.compile.program import Form, Head, Layer, Part, Program
 
@@ -18,16 +18,7 @@ def assemble(program: Program) -> Transformer:
     place = {name: i for i, name in enumerate(stream(program))}
     needed = _needed_after(program)
     blocks = [_block(layer, place, after) for layer, after in zip(program.layers, needed, strict=True)]
-    model = Transformer(
-        program.vocab,
-        width=len(place),
-        tied=False,
-        outputs=len(program.outputs),
-        causal=True,
-        positions="learned",
-        longest=program.longest,
-        blocks=blocks,
-    ).double()
+    model = network(blocks, program.vocab, width=len(place), outputs=len(program.outputs), longest=program.longest)
     model.set("embed.W_E", _columns(program.tokens, place, program.vocab))
     model.set("pos_embed.W_pos", _columns(program.positions, place, program.longest))
     shown = torch.zeros(len(place), len(program.outputs), dtype=torch.float64)
@@ -36,6 +27,25 @@ def assemble(program: Program) -> Transformer:
             shown[place[name], column] = weight
     model.set("unembed.W_U", shown)
     return model.requires_grad_(False)
+
+
+def network(blocks: Sequence[Block], vocab: int, *, width: int, outputs: int, longest: int) -> Transformer:
+    """What every compiled network is around its blocks, in float64 and with all weights 0."""
+    return Transformer(
+        vocab,
+        width=width,
+        tied=False,
+        outputs=outputs,
+        causal=True,
+        positions="learned",
+        longest=longest,
+        blocks=blocks,
+    ).double()
+
+
+def attention(width: int, *, heads: int, head_width: int) -> SoftmaxAttention:
+    """Softmax heads without 1/√k."""
+    return SoftmaxAttention(width, heads=heads, head_width=head_width, out_width=width, causal=True, scale=1.0).double()
 
 
 def stream(program: Program) -> list[str]:
@@ -70,9 +80,7 @@ def _written(layer: Layer) -> list[str]:
 def _block(layer: Layer, place: dict[str, int], after: set[str]) -> PartialBlock:
     width = len(place)
     key_width = max(max(len(head.queries), len(head.values)) for head in layer.heads)
-    attn = SoftmaxAttention(
-        width, heads=len(layer.heads), head_width=key_width, out_width=width, causal=True, scale=1.0
-    ).double()
+    attn = attention(width, heads=len(layer.heads), head_width=key_width)
     assert attn.W_O is not None
     with torch.no_grad():
         for i, head in enumerate(layer.heads):

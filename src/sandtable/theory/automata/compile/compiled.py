@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,6 +53,19 @@ class Compiled:
     @property
     def pads(self) -> int:
         return len(self.prefix[0])
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write it to a file, from which `load` brings it back to the last bit."""
+        from sandtable.theory.automata.compile.files import save  # which knows this class
+
+        return save(self, path, overwrite=overwrite)
+
+    @staticmethod
+    def load(path: str | Path) -> Compiled:
+        """What `save` wrote."""
+        from sandtable.theory.automata.compile.files import load
+
+        return load(path)
 
     def encode(self, inputs: Int[Tensor, "row position"], start: int | None = None) -> Int[Tensor, "row padded"]:
         """The model's tokens for inputs of at most `length` tokens."""
