@@ -2,8 +2,8 @@
 
 `recognise` an automaton's kind; a construction (`counter`, `memory`, `grid`, `groups`, `cascade`, `log_depth`) writes a
 `program` of heads and `gadgets` over named coordinates; `assemble` makes it a Transformer; `compiled` knows how inputs
-are written for it and answers read; `files` keeps it; `sizes` measures it beside the theorem's bound. `depths` tells the
-number of layers without building anything.
+are written for it and answers read; `files` keeps it; `sizes` measures it beside the theorem's bound. `depths` tells
+the number of layers without building anything.
 """
 
 from sandtable.theory.automata.compile.compiled import Compiled

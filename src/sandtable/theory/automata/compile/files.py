@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def save(compiled: Compiled, path: str | Path, *, overwrite: bool = False) -> Pa
         raise ArgumentError(f"law={law!r}: cannot be written to a file; known are {', '.join(LAWS)}")
     facts = dict(
         automaton={name: getattr(automaton, name) for name in _PLAIN},
-        law=[type(law).__name__, asdict(law)],
+        law=[type(law).__name__, dict(vars(law))],
         length=compiled.length,
         method=compiled.method,
         digits=compiled.digits,
@@ -115,8 +114,9 @@ def _require_whole(compiled: Compiled, tables: Mapping[str, Tensor]) -> None:
             raise ArgumentError(f"table {name} of shape {tuple(table.shape)}")
         if table.numel() and not 0 <= int(table.min()) <= int(table.max()) < limit:
             raise ArgumentError(f"table {name}: numbers must be from 0 to {limit - 1}")
-    if compiled.length + compiled.pads > model.longest:
-        raise ArgumentError(f"{compiled.length} inputs and {compiled.pads} pads, but {model.longest} positions")
+    positions = len(model.get_parameter("pos_embed.W_pos"))
+    if compiled.length + compiled.pads > positions:
+        raise ArgumentError(f"{compiled.length} inputs and {compiled.pads} pads, but {positions} positions")
     if [len(row) for row in compiled.hard] != [len(block.attn.W_V) for block in model.layers]:
         raise ArgumentError("hard: must name every head of every layer")
 
