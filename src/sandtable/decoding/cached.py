@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.decoding.language_model import Rows, Session
+from sandtable.decoding.language_model import LanguageModel, Rows, Session
 
 _PATIENCE = 8
 """How many calls of `retire` pass between looks at whether the cache is half empty."""
@@ -20,7 +22,7 @@ class CachedSession(Session):
     read, again if need be. Lines of the cache are rows of the session until finished rows are dropped from it.
     """
 
-    def __init__(self, model, prompts, room: int) -> None:
+    def __init__(self, model: LanguageModel, prompts: Sequence[Tensor], room: int) -> None:
         super().__init__(model, prompts, room)
         self._seen = torch.zeros_like(self.lengths)
         self._rows = torch.arange(len(self), device=self.lengths.device)  # the row that each line belongs to

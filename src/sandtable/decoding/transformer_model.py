@@ -65,7 +65,7 @@ class TransformerModel:
 class TransformerSession(CachedSession):
     model: TransformerModel
 
-    def __init__(self, model: TransformerModel, prompts, room: int, hidden: Hidden | None) -> None:
+    def __init__(self, model: TransformerModel, prompts: Sequence[Tensor], room: int, hidden: Hidden | None) -> None:
         super().__init__(model, prompts, room)
         self._cache = Cache(model.network, len(self), self.tokens.shape[1])
         self._want = [] if hidden is None else [hook_of(model.network, hidden)]

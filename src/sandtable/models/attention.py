@@ -154,7 +154,9 @@ class Attention(nn.Module):
         value = project(x, self.W_V)
         return tap("hook_v", value if self.b_V is None else value + self.b_V)
 
-    def _attend(self, x, places, keys, values, seen, tap: Tap) -> Float[Tensor, "batch query out"]:
+    def _attend(
+        self, x: Tensor, places: Tensor | None, keys: Tensor, values: Tensor, seen: Tensor | None, tap: Tap
+    ) -> Float[Tensor, "batch query out"]:
         pattern = tap("hook_pattern", self.pattern(x, places, keys, seen, tap))
         mixed = torch.einsum("...hqk,...khe->...qhe", pattern, values)
         return self._merge(tap("hook_z", mixed))
@@ -206,7 +208,7 @@ class SoftmaxAttention(Attention):
         self.b_K = nn.Parameter(torch.zeros(heads, head_width)) if options.get("biases") else None
         self.scale = 1.0 / math.sqrt(head_width) if scale is None else number("scale", scale)
 
-    def keys(self, x, places, tap):
+    def keys(self, x: Tensor, places: Tensor | None, tap: Tap) -> Tensor:
         key = project(x, self.W_K)
         return tap("hook_k", key if self.b_K is None else key + self.b_K)
 
@@ -214,7 +216,7 @@ class SoftmaxAttention(Attention):
         query = project(x, self.W_Q)
         return tap("hook_q", query if self.b_Q is None else query + self.b_Q)
 
-    def pattern(self, x, places, keys, seen, tap):
+    def pattern(self, x: Tensor, places: Tensor | None, keys: Tensor, seen: Tensor | None, tap: Tap) -> Tensor:
         scores = torch.einsum("...qhe,...khe->...hqk", self.queries(x, places, tap) * self.scale, keys)
         scores = self.biased(scores, places)
         if seen is not None:  # adding −∞ costs nothing in the backward pass, unlike filling
@@ -227,7 +229,7 @@ class SoftmaxAttention(Attention):
         """The scores with what depends on positions alone added; queries stand at `places`, None for 0, 1, 2, …"""
         return scores
 
-    def pattern_by_type(self, x, table, counts, tap):
+    def pattern_by_type(self, x: Tensor | None, table: Tensor | None, counts: Tensor, tap: Tap) -> Tensor:
         if x is None:
             raise ArgumentError("Documents inputs: softmax attention needs the visible token of every row; use Bag")
         query, key = project(x, self.W_Q), project_types(table, self.W_K)
@@ -245,13 +247,13 @@ class RotaryAttention(SoftmaxAttention):
         self.config |= dict(longest=longest, base=base)
         self.rotary = Rotary(self.W_Q.shape[2], longest=longest, base=base)
 
-    def keys(self, x, places, tap):
+    def keys(self, x: Tensor, places: Tensor | None, tap: Tap) -> Tensor:
         return tap("hook_rot_k", self.rotary(super().keys(x, places, tap), places))
 
-    def queries(self, x, places, tap):
+    def queries(self, x: Tensor, places: Tensor | None, tap: Tap) -> Tensor:
         return tap("hook_rot_q", self.rotary(super().queries(x, places, tap), places))
 
-    def pattern_by_type(self, x, table, counts, tap):
+    def pattern_by_type(self, x: Tensor | None, table: Tensor | None, counts: Tensor, tap: Tap) -> Tensor:
         raise ArgumentError("Bag inputs: counts have no positions that rotary attention could turn to")
 
 
@@ -267,13 +269,13 @@ class AlibiAttention(SoftmaxAttention):
         slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1, dtype=torch.float64) / heads)
         self.register_buffer("slopes", slopes.float(), persistent=False)
 
-    def biased(self, scores, places):
+    def biased(self, scores: Tensor, places: Tensor | None) -> Tensor:
         keys = torch.arange(scores.shape[-1], device=scores.device)
         queries = keys[: scores.shape[-2]] if places is None else places[..., None, :]
         distance = (queries[..., None] - keys).abs().to(scores.dtype)
         return scores - self.get_buffer("slopes").to(scores.dtype)[:, None, None] * distance
 
-    def pattern_by_type(self, x, table, counts, tap):
+    def pattern_by_type(self, x: Tensor | None, table: Tensor | None, counts: Tensor, tap: Tap) -> Tensor:
         raise ArgumentError("Bag inputs: counts have no positions that a bias could depend on")
 
 
@@ -286,17 +288,17 @@ class UniformAttention(Attention):
     def key_width(self) -> int:
         return 0
 
-    def keys(self, x, places, tap):
+    def keys(self, x: Tensor, places: Tensor | None, tap: Tap) -> Tensor:
         shape = x.shape[:-1] if x.is_floating_point() else x.shape
         return self.W_V.new_zeros(*shape, self.W_V.shape[0], self.key_width)
 
-    def pattern(self, x, places, keys, seen, tap):
+    def pattern(self, x: Tensor, places: Tensor | None, keys: Tensor, seen: Tensor | None, tap: Tap) -> Tensor:
         *batch, queries = x.shape[:-1] if x.is_floating_point() else x.shape
         seen = torch.ones((), dtype=torch.bool, device=x.device) if seen is None else seen
         seen = seen.expand(*batch, self.W_V.shape[0], queries, keys.shape[-3]).to(self.W_V.dtype)
         return seen / seen.sum(-1, keepdim=True)
 
-    def pattern_by_type(self, x, table, counts, tap):
+    def pattern_by_type(self, x: Tensor | None, table: Tensor | None, counts: Tensor, tap: Tap) -> Tensor:
         pattern = counts / counts.sum(-1, keepdim=True)
         return pattern[:, None, :].expand(-1, self.W_V.shape[0], -1)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -12,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from sandtable.arguments import whole
 from sandtable.models import Stack
-from sandtable.objectives import Objective
+from sandtable.objectives import Example, Objective, Params
 from sandtable.training.streams import Source, Supply, stream
 from sandtable.worlds import Batch
 
@@ -39,9 +41,9 @@ def evaluate(
     def place(tensor: Tensor) -> Tensor:
         return tensor.to(device, dtype) if tensor.is_floating_point() else tensor.to(device)
 
-    def one(params, example):
-        def apply(params, inputs, want=()):
-            return functional_call(template, params, (inputs,), {"want": want} if want else {})
+    def one(params: Params, example: Example) -> Tensor:
+        def apply(params: Params, inputs: Any, want: Sequence[str] = ()) -> Any:
+            return functional_call(template, dict(params), (inputs,), {"want": want} if want else {})
 
         return objective.loss(apply, params, example)[0]
 

@@ -51,7 +51,9 @@ class SGD:
     def start(self, parameter: Tensor) -> State:
         return {"velocity": torch.zeros_like(parameter)}
 
-    def update(self, parameter, grad, state, rate, per_model):
+    def update(
+        self, parameter: Tensor, grad: Tensor, state: State, rate: PerModel, per_model: Mapping[str, PerModel]
+    ) -> None:
         rate, momentum = _wide(rate, parameter), _wide(per_model["momentum"], parameter)
         velocity = state["velocity"].mul_(momentum).add_(grad)
         direction = grad + momentum * velocity if self.nesterov else velocity
@@ -80,7 +82,9 @@ class Adam:
         count = torch.zeros(len(parameter), dtype=parameter.dtype, device=parameter.device)
         return {"mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter), "count": count}
 
-    def update(self, parameter, grad, state, rate, per_model):
+    def update(
+        self, parameter: Tensor, grad: Tensor, state: State, rate: PerModel, per_model: Mapping[str, PerModel]
+    ) -> None:
         beta1, beta2 = per_model["beta1"], per_model["beta2"]
         count = state["count"].add_(1)
         mean = state["mean"].lerp_(grad, _wide(1 - beta1, grad))
@@ -105,7 +109,9 @@ class NormalisedGD:
     def start(self, parameter: Tensor) -> State:
         return {}
 
-    def update(self, parameter, grad, state, rate, per_model):
+    def update(
+        self, parameter: Tensor, grad: Tensor, state: State, rate: PerModel, per_model: Mapping[str, PerModel]
+    ) -> None:
         norm = per_model["gradient_norm"].clamp_min(torch.finfo(grad.dtype).tiny)
         parameter.sub_(_wide(rate / norm, parameter) * grad)
 

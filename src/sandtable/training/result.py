@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from sandtable.models.files import read_tensors, write_tensors
 from sandtable.training.stack import Trained
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sandtable.training.recipe import Recipe
 
 
@@ -30,7 +32,7 @@ class Group:
     rows: list[dict[str, Any]]
     parts: list[tuple[Trained, int]]
 
-    def gather(self, pick) -> Tensor:
+    def gather(self, pick: Callable[[Trained], Tensor]) -> Tensor:
         """A per-model tensor of all chunks, padding left out; models are the first dimension of `pick(trained)`."""
         return torch.cat([pick(out)[:size] for out, size in self.parts])
 
@@ -133,7 +135,7 @@ class Fit:
         """The models of these seeds."""
         return self._filter(lambda row: row["seed"] in set(seeds))
 
-    def _filter(self, keep) -> Fit:
+    def _filter(self, keep: Callable[[Mapping[str, Any]], bool]) -> Fit:
         groups = []
         for group in self.groups:
             chosen = [i for i, row in enumerate(group.rows) if keep(row)]
@@ -156,7 +158,7 @@ class Fit:
 
     # -- tables, disk, more steps ------------------------------------------------------------------------------------
 
-    def to_frame(self):
+    def to_frame(self) -> pd.DataFrame:
         """A pandas table with one line per model: seed, grid values, first and last loss, last watched values."""
         import pandas as pd
 
@@ -218,7 +220,9 @@ class Fit:
         return recipe.train(seeds, device=device, checkpoint=folder, start=self)
 
 
-def _over_time(groups: Sequence[Group], pick) -> dict[str, Float[Tensor, "models times ..."]]:
+def _over_time(
+    groups: Sequence[Group], pick: Callable[[Trained], Mapping[str, Tensor]]
+) -> dict[str, Float[Tensor, "models times ..."]]:
     """Records of all models; a stack whose models had all stopped earlier keeps its last value to the end."""
     parts = [(pick(out), size) for group in groups for out, size in group.parts]
     together = {}
@@ -238,7 +242,7 @@ def _subset(group: Group, chosen: Sequence[int]) -> Group:
     """The chosen models as one part. Its state cannot be resumed, since the stack it was trained in is gone."""
     index = torch.tensor(chosen)
 
-    def pick(get) -> Any:
+    def pick(get: Callable[[Trained], Mapping[str, Tensor]]) -> Any:
         first = get(group.parts[0][0])
         return {key: group.gather(lambda out, key=key: get(out)[key])[index] for key in first}
 

@@ -20,7 +20,7 @@ from sandtable.objectives import Example, Objective, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.recipe import Recipe, show_progress
 from sandtable.training.result import Fit
-from sandtable.training.stack import Plan, Report, Trained, Trainer
+from sandtable.training.stack import Numbers, Plan, Report, Seeds, Trained, Trainer
 from sandtable.training.streams import Source, Supply, stream
 from sandtable.worlds import World
 
@@ -106,7 +106,14 @@ class SingleTrainer(Trainer):
     """A stack of one whose parameters are those of an ordinary module, called and differentiated as such."""
 
     def __init__(
-        self, model: nn.Module, supply: Supply, plan: Plan, numbers, seeds, precision: str, accelerator: Any
+        self,
+        model: nn.Module,
+        supply: Supply,
+        plan: Plan,
+        numbers: Numbers,
+        seeds: Seeds,
+        precision: str,
+        accelerator: Any,
     ) -> None:
         super().__init__(model, supply, plan, numbers, seeds)
         self.precision, self.accelerator = precision, accelerator
@@ -141,7 +148,9 @@ class SingleTrainer(Trainer):
         wide_metrics = {name: value[None] for name, value in zip(metrics, records[1:], strict=True)}
         return records[0][None], wide_metrics, {n: g[None] for n, g in zip(names, grads, strict=True)}
 
-    def _apply(self, own: Mapping[str, Tensor], params: Mapping[str, Tensor], inputs: Any, want=()) -> Any:
+    def _apply(
+        self, own: Mapping[str, Tensor], params: Mapping[str, Tensor], inputs: Any, want: Sequence[str] = ()
+    ) -> Any:
         options = {"want": want} if want else {}
         device = torch.device(self.plan.device).type
         with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bfloat16"):

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map
 
 from sandtable.arguments import ArgumentError
 from sandtable.models import match_names
-from sandtable.objectives import Objective, l2_penalty
+from sandtable.objectives import Example, Objective, Params, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.optimizers import Optimizer, State
 from sandtable.training.schedules import Freezing, Schedule
@@ -28,6 +28,10 @@ Watch = Callable[[Mapping[str, Tensor]], Float[Tensor, "models ..."]]
 """Looks at the stacked parameters: one number, or one tensor, per model."""
 Report = Callable[[int, int, float, float], None]
 """Called now and then with (step, steps, model-steps per second, mean loss)."""
+Numbers = Sequence[Mapping[str, float]]
+"""Each model's own settings, by name: its learning rate, clipping, regularisation and so on."""
+Seeds = Sequence[Mapping[str, int]]
+"""Each model's three streams: "init", "data" and "noise"."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +74,8 @@ def run(
     supply: Supply,
     plan: Plan,
     *,
-    numbers: Sequence[Mapping[str, float]],
-    seeds: Sequence[Mapping[str, int]],
+    numbers: Numbers,
+    seeds: Seeds,
     start: Mapping[str, Tensor] | None = None,
     checkpoint: Checkpoint | None = None,
     report: Report | None = None,
@@ -86,7 +90,7 @@ def run(
 class Trainer:
     """The state of a stack in training: parameters, optimisers, averages, records, position in the data."""
 
-    def __init__(self, model: nn.Module, supply: Supply, plan: Plan, numbers, seeds) -> None:
+    def __init__(self, model: nn.Module, supply: Supply, plan: Plan, numbers: Numbers, seeds: Seeds) -> None:
         self.model, self.supply, self.plan = copy.deepcopy(model).to(plan.device, plan.dtype), supply, plan
         self.size = len(seeds)
         self.step = 0
@@ -115,7 +119,7 @@ class Trainer:
             self.feed = Feed(supply, pairs, block=plan.block, place=self._place, device=plan.device, workers=workers)
         self._graphs: dict[tuple[str, ...], _Graph] = {}
 
-    def _start(self, model: nn.Module, numbers, seeds) -> dict[str, Tensor]:
+    def _start(self, model: nn.Module, numbers: Numbers, seeds: Seeds) -> dict[str, Tensor]:
         drawn = [initial_parameters(model, row["init"], n["init_scale"]) for row, n in zip(seeds, numbers, strict=True)]
         return {name: self._place(torch.stack([d[name] for d in drawn])) for name in drawn[0]}
 
@@ -129,11 +133,11 @@ class Trainer:
         """Every model's loss and its objective's metrics."""
         objective: Objective = self.supply.objective
 
-        def apply(params, inputs, want=()):
+        def apply(params: Params, inputs: Any, want: Sequence[str] = ()) -> Any:
             options = {"want": want} if want else {}
-            return functional_call(self.model, params, (inputs,), options)
+            return functional_call(self.model, dict(params), (inputs,), options)
 
-        def one(params, example):
+        def one(params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]:
             return objective.loss(apply, params, example)
 
         if self.plan.stacked:

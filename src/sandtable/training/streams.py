@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -158,7 +158,7 @@ class Feed:
         drawn = list(each(lambda pair: self.supply.draw(first, self.block, *pair), self.generators))
         return tree_map(lambda *tensors: torch.stack(tensors, dim=1), *drawn)
 
-    def blocks(self, first: int, total: int):
+    def blocks(self, first: int, total: int) -> Iterator[tuple[int, Example]]:
         """Yield (step, Example with leading (step, draw) dimensions), from `first`, a multiple of the block length."""
         starts = range(first, total, self.block)
         ahead = self._ahead.submit(self._draw, starts[0]) if starts else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError
-from sandtable.bridges.huggingface.sight import Sight
+from sandtable.bridges.huggingface.sight import Mask, Sight
 from sandtable.decoding.cached import CachedSession
 from sandtable.decoding.language_model import Hidden, Rows, Session
 
@@ -27,7 +28,14 @@ class HuggingFaceSession(CachedSession):
     model: HuggingFaceModel
 
     def __init__(
-        self, model: HuggingFaceModel, prompts, room: int, hidden: Hidden | None, sight: Sight, *, steps: bool = False
+        self,
+        model: HuggingFaceModel,
+        prompts: Sequence[Tensor],
+        room: int,
+        hidden: Hidden | None,
+        sight: Sight,
+        *,
+        steps: bool = False,
     ) -> None:
         from sandtable.bridges.huggingface.slots import Slots
 
@@ -36,7 +44,9 @@ class HuggingFaceSession(CachedSession):
         self._wanted, self._sight, self._steps = hidden, sight, steps
         self._dtype = model.dtype
 
-    def _read(self, ids: Int[Tensor, "line new"], positions: Tensor, at: Tensor, used: int):
+    def _read(
+        self, ids: Int[Tensor, "line new"], positions: Tensor, at: Tensor, used: int
+    ) -> tuple[Tensor, Tensor | None]:
         new = ids.shape[1]
         if used > self._sight.steady:
             raise ArgumentError(
@@ -56,9 +66,18 @@ class HuggingFaceSession(CachedSession):
             logits = said if logits is None else said.where(last, logits)
             if state is not None:
                 hidden = state if hidden is None else state.where(last, hidden)
+        assert logits is not None
         return logits, hidden
 
-    def _run(self, ids: Tensor, positions: Tensor, at: Tensor, used: int, first: int | None, mask):
+    def _run(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        at: Tensor,
+        used: int,
+        first: int | None,
+        mask: Mask | dict[str, Mask] | None,
+    ) -> tuple[Tensor, Tensor | None]:
         self._cache.aim(positions, used, first)
         return self.model.run(
             ids,
@@ -84,7 +103,13 @@ class RecomputeSession(Session):
     model: HuggingFaceModel
 
     def __init__(
-        self, model: HuggingFaceModel, prompts, room: int, hidden: Hidden | None, *, by_length: bool = False
+        self,
+        model: HuggingFaceModel,
+        prompts: Sequence[Tensor],
+        room: int,
+        hidden: Hidden | None,
+        *,
+        by_length: bool = False,
     ) -> None:
         super().__init__(model, prompts, room)
         self._wanted, self._by_length = hidden, by_length

@@ -14,7 +14,7 @@ from sandtable.lab.figures import comparison
 from sandtable.models import Transformer
 from sandtable.theory import dyck as theory
 from sandtable.theory.dyck.baselines import random_variation
-from sandtable.worlds import DyckPrefixes
+from sandtable.worlds import Batch, DyckPrefixes
 
 EXACT = 1e-6
 """Of errors in float64: rounding is amplified by the table of the first layer and by the reader of the stack."""
@@ -243,7 +243,7 @@ def _range(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def _ablated(settings: Misleading, name: str, batch, asked: torch.Tensor) -> dict[str, np.ndarray]:
+def _ablated(settings: Misleading, name: str, batch: Batch, asked: torch.Tensor) -> dict[str, np.ndarray]:
     """Per row: attention to closers and to the top, and how often the right closer wins, with and without closers."""
     if name == "uniform":
         scores, threshold = theory.uniform_scores(**SIZE), 1.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -146,7 +148,7 @@ def _nearest(coupling: float, restarts: int) -> tuple[float, float]:
     def product(v: np.ndarray) -> np.ndarray:
         return np.outer([1 - v[0], v[0]], [1 - v[1], v[1]]).ravel()
 
-    def least(distance) -> float:
+    def least(distance: Callable[..., Any]) -> float:
         grid = itertools.islice(itertools.product((0.3, 0.7, 0.5), repeat=2), restarts)
         how = dict(method="Nelder-Mead", options=dict(xatol=1e-10, fatol=1e-13, maxiter=3000))
         return min(minimize(distance, v, bounds=[(1e-9, 1 - 1e-9)] * 2, **how).fun for v in grid)

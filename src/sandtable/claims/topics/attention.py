@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -186,7 +188,7 @@ def attention_published_values(settings: Printed, lab: Lab) -> Evidence:
     )
 
 
-def _printed_ratio(rows, name: str) -> float:
+def _printed_ratio(rows: Mapping[float, Any], name: str) -> float:
     row = rows[float(name.split(",")[0].removeprefix("Adam "))]
     return row.same_topic / row.different_topic
 

@@ -14,7 +14,7 @@ from sandtable.models import Transformer
 from sandtable.objectives import MaskedLM
 from sandtable.probes import topics as probe
 from sandtable.theory import topics as theory
-from sandtable.training import SGD, Adam, Recipe
+from sandtable.training import SGD, Adam, Optimizer, Recipe
 
 WIDTH = 100
 _BLOCK_CHECKS = tuple(
@@ -32,7 +32,7 @@ class Everything:
     labels: str = "true"
 
 
-def everything(error: str, optimizer, *, steps: int) -> Recipe:
+def everything(error: str, optimizer: Optimizer, *, steps: int) -> Recipe:
     """Embedding, values, keys and queries all trained."""
     law = setting.world()
     return Recipe(
@@ -109,7 +109,7 @@ class Alone:
     labels: str = "true"
 
 
-def embedding_alone(error: str, optimizer, *, steps: int) -> Recipe:
+def embedding_alone(error: str, optimizer: Optimizer, *, steps: int) -> Recipe:
     """Uniform attention, identity values, the theorem's bias: only the embedding is trained."""
     law = setting.world()
     model = Transformer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,10 +92,10 @@ def optimal_grams(lab: Lab, world: TopicModel, masking: BertMasking, widths: tup
             model = embedding_model(world, masking, width=width)
             params = {name: value.detach() for name, value in model.named_parameters()}
 
-            def loss(flat: np.ndarray, model=model, params=params) -> tuple[float, np.ndarray]:
+            def loss(flat: np.ndarray, model: Any = model, params: Any = params) -> tuple[float, np.ndarray]:
                 table = torch.from_numpy(flat).view(model.size, model.width).requires_grad_()
 
-                def apply(params, inputs):
+                def apply(params: Any, inputs: Any) -> Any:
                     return functional_call(model, params, (inputs,))
 
                 value, _ = objective.loss(apply, {**params, "embed.W_E": table}, example)

@@ -9,11 +9,11 @@ import numpy as np
 from sandtable.claims.topics import setting
 from sandtable.lab import Control, Evidence, Lab, agrees, claim, exceeds
 from sandtable.lab.figures import curves
-from sandtable.models import FanIn, Normal
+from sandtable.models import FanIn, Initial, Normal
 from sandtable.objectives import MaskedLM
 from sandtable.probes import topics as probe
 from sandtable.theory import topics as theory
-from sandtable.training import SGD, Adam, Drops, Flat, Recipe
+from sandtable.training import SGD, Adam, Drops, Flat, Optimizer, Recipe
 
 SHUFFLED = {"labels": "shuffled"}
 
@@ -171,7 +171,7 @@ class Joint:
     trained: bool = True
 
 
-def joint_recipe(error: str, optimizer, *, steps: int, initial=None, **options) -> Recipe:
+def joint_recipe(error: str, optimizer: Optimizer, *, steps: int, initial: Initial | None = None, **options) -> Recipe:
     """Values, keys and queries trained together on the published world."""
     law = setting.world()
     return Recipe(
