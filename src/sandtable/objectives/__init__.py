@@ -1,4 +1,9 @@
-"""What is asked of a model: draw the randomness, then a pure loss."""
+"""What is asked of a model: draw the randomness, then a pure loss.
+
+`draw(batch, generator, step)` holds all randomness (masks, inserted prefixes, noise) and gives an `Example`;
+`loss(apply, params, example)` is pure and vectorises over models. `OneForward` is the base of the simple ones: it needs
+only a score of the outputs. Constants such as a teacher's answers travel in the Example.
+"""
 
 from sandtable.objectives.automata import EveryState, RandomShift, RevealedStates, Scratchpad
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params

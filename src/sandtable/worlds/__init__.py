@@ -1,4 +1,11 @@
-"""Data laws with exact ground truth: sample, score, condition, recognise."""
+"""Data laws with exact ground truth: sample, score, condition, recognise.
+
+A world is a frozen dataclass of its parameters. `world.sample(n, generator)` gives a `Batch`: tokens or vectors `x`, a
+`mask` of real positions, and `latents` — what only the world knows (the topic of every word, the depth of every prefix,
+the state of the automaton). Where the mathematics allows it a world also tells `log_prob`, `next_token_probs`,
+`conditional` or `accepts`: small protocols, so that a function asks for exactly what it needs. Mask laws (`Blocks`,
+`UniformSize`, …) live here too, since the same object drives a training loss and a block sampler.
+"""
 
 from sandtable.worlds import automata
 from sandtable.worlds.automata import Automaton
