@@ -1,10 +1,10 @@
 """Generation: samplers and search over any model, with exact query counts.
 
-Two protocols carry it. A `LanguageModel` starts sessions that give logits, append, and rewind each row by its own amount:
-our Transformers, any Hugging Face causal model, worlds with exact next-token laws, plain functions. A `Conditional` gives
-the law of hidden positions, for Gibbs and refinement samplers. A decoder is one function with one signature —
-`backtrack(lm, prompts, verifier, quota=4, …)` — and returns a `Generation`: tokens, costs and, on request, the trace.
-Verifiers score partial rows: predicates, acceptors, values, rewards on text, trained probes.
+Two protocols carry it. A `LanguageModel` starts sessions that give logits, append, and rewind each row by its own
+amount: our Transformers, any Hugging Face causal model, worlds with exact next-token laws, plain functions. A
+`Conditional` gives the law of hidden positions, for Gibbs and refinement samplers. A decoder is one function with one
+signature — `backtrack(lm, prompts, verifier, quota=4, …)` — and returns a `Generation`: tokens, costs and, on
+request, the trace. Verifiers score partial rows: predicates, acceptors, values, rewards on text, trained probes.
 """
 
 from sandtable.decoding.adapt import as_language_model

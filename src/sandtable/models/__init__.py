@@ -1,9 +1,9 @@
 """Small networks built from nameable, freezable parts.
 
 `Transformer` is a list of blocks; attention, MLP, norm and positions are objects of their own, and blocks may differ.
-Names follow TransformerLens (`W_Q`, `blocks.0.attn.W_V`, `hook_pattern`); `model(x, want=[…])` returns named activations
-beside the output. `Stack` holds many models of one shape and runs them in one computation; `Seq2Seq` and `LSTM` stack
-as well. Initial laws (`Normal`, `FanIn`, …) are given by parameter name.
+Names follow TransformerLens (`W_Q`, `blocks.0.attn.W_V`, `hook_pattern`); `model(x, want=[…])` returns named
+activations beside the output. `Stack` holds many models of one shape and runs them in one computation; `Seq2Seq` and
+`LSTM` stack as well. Initial laws (`Normal`, `FanIn`, …) are given by parameter name.
 """
 
 from sandtable.inputs import Bag, Documents, Encoded, Inputs, Pair, Selected, Tokens

@@ -1,9 +1,9 @@
 """Fit one model or a thousand at once; snapshots, checkpoints, resume.
 
-`fit(model, source, objective, steps=…, seeds=…, grid=…)` trains seeds × grid models as one stacked computation, each with
-streams of its own for initialisation, data and noise. It returns a `Fit`: `fit.models` (stacked), `fit[i]` (one module),
-curves, `to_frame()`, `save`, `resume`. A `Recipe` is the same as a value, which the lab stores trained models by.
-`fit_single` trains what cannot be stacked, on one or several devices.
+`fit(model, source, objective, steps=…, seeds=…, grid=…)` trains seeds × grid models as one stacked computation, each
+with streams of its own for initialisation, data and noise. It returns a `Fit`: `fit.models` (stacked), `fit[i]` (one
+module), curves, `to_frame()`, `save`, `resume`. A `Recipe` is the same as a value, which the lab stores trained
+models by. `fit_single` trains what cannot be stacked, on one or several devices.
 """
 
 from sandtable.training.evaluate import evaluate

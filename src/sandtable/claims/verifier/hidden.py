@@ -171,7 +171,7 @@ def _constant_answer(length: int, ones: float) -> float:
 
 
 hidden_prefix_printed = Claim(
-    id="verifier/hidden-prefix-printed",
+    id="verifier/printed-hidden-prefix",
     statement="Any algorithm needs at least 2^(D−1) calls in expectation to find the hidden prefix.",
     source=botta("hidden-prefix theorem (thesis 3.1.1) and its proof"),
     scales={scale: replace(settings, mean="2^(D−1)") for scale, settings in hidden_prefix.scales.items()},
@@ -244,7 +244,7 @@ def support_aware(settings: Aware, lab: Lab) -> Evidence:
 
 
 support_aware_printed = Claim(
-    id="verifier/support-aware-printed",
+    id="verifier/printed-support-aware",
     statement=(
         "With a perfect verifier of the constraint, |Σ|·D verifier calls suffice to generate a string of A that the "
         "oracle can draw, on any oracle."

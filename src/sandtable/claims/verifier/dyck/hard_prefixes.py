@@ -246,7 +246,7 @@ def dyck_quota(settings: Quota, lab: Lab) -> Evidence:
 
 
 dyck_quota_printed = Claim(
-    id="verifier/dyck-quota-printed",
+    id="verifier/printed-dyck-quota",
     statement=(
         "On prefixes that led to errors, and that may be erased, backtracking as printed, which does not verify redone "
         "tokens, is most accurate at Q=4, B=6."

@@ -82,7 +82,7 @@ def dyck_law(settings: Law, lab: Lab) -> Evidence:
 
 
 dyck_law_printed = Claim(
-    id="verifier/dyck-law-printed",
+    id="verifier/printed-dyck-law",
     statement=(
         "The probability of a string is the product of type probabilities over openers, of q over openers above depth "
         "1, and of 1 − q over closers with d(w_1…w_i) ≤ D − i."
