@@ -18,8 +18,8 @@ from sandtable.theory.automata.compile.program import Program
 from sandtable.theory.automata.compile.sizes import Sizes, sizes
 from sandtable.worlds.automata import Automaton
 
-FEW = 40_000_000
-"""Numbers that the largest activation of one batch may have."""
+FEW = 1_000_000
+"""Numbers that the largest activation of one batch may have: it should stay in cache."""
 
 
 @dataclass(frozen=True, eq=False)

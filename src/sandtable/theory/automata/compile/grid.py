@@ -31,13 +31,15 @@ def grid(
     sentinel: bool = True,
     final: str = "S − s",
     turn: int = 1,
+    sharpness: float = 1.0,
 ) -> Compiled:
     """Token σ moves by `moves[σ]` along the states in this `order`, as far as the ends.
 
     Before the inputs stand ⊥, `padding` = S + 1 moves to the left, then q_0 to the right (and S − q_0 stays, so that
     all start states need as many). Printed otherwise, and wrong: S moves (`padding=S`), heads that find nothing are
     taken to show t itself (`sentinel=False`), a formula that differs between the two boundaries (`final="printed"`),
-    and W_Q transposed (`turn=-1`).
+    and W_Q transposed (`turn=-1`). `sharpness` multiplies the scale of the
+    softmax that the theorem asks for.
     """
     states, tokens = automaton.n_states, automaton.n_tokens
     last = states - 1
@@ -47,7 +49,7 @@ def grid(
         [pad, *[back] * left, *[ahead] * place, *[stay] * (last - place)] for place in map(order.index, range(states))
     ]
     real = left + last + length
-    scale, cost = softmax_scale(real), cost_of_age(real)
+    scale, cost = sharpness * softmax_scale(real), cost_of_age(real)
     late = math.log(2 * real)
     age = [2 * late if sentinel else late] + [math.log(2 * real - t) for t in range(1, real + 1)]
     # ⊥ has a score of its own, between what a head that finds its value scores at least and the rest at most.

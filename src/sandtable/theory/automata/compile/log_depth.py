@@ -36,17 +36,19 @@ def log_depth(
     values: str = "later",
     read: str = "start",
     product: str = "f(q') where g(q) = q'",
+    sharpness: float = 1.0,
 ) -> Compiled:
     """Depth ⌈log₂T⌉, width 2|Q| + 2, two heads.
 
     Printed otherwise, and wrong: `turn=-1` (keys turned the other way), `values="earlier"` (W_V from the coordinates
     of the earlier map), `read="any"` (another coordinate than q_0), `product="f(q)"` (the display in Lemma 14).
+    `sharpness` multiplies γ.
     """
     n, tokens = automaton.n_states, automaton.n_tokens
     _require_units(n * n)
     pads = [(start,) * n for start in range(n)]
     program = _program(
-        [*automaton.maps, *pads], n, length, part(composition(n, product=product), *_slots(n)), turn, values
+        [*automaton.maps, *pads], n, length, part(composition(n, product=product), *_slots(n)), turn, values, sharpness
     )
     return built(
         program,
@@ -114,11 +116,17 @@ def depth(length: int) -> int:
 
 
 def _program(
-    maps: Sequence[Map], points: int, length: int, compose: Part, turn: int = 1, values: str = "later"
+    maps: Sequence[Map],
+    points: int,
+    length: int,
+    compose: Part,
+    turn: int = 1,
+    values: str = "later",
+    sharpness: float = 1.0,
 ) -> Program:
     """Tokens and pads by their maps; every layer doubles how far back a map reaches."""
     earlier_map, later_map = _names(points)
-    scale = max(100.0, 100.0 * length**2 * (math.log(points) + math.log(length)))
+    scale = sharpness * max(100.0, 100.0 * length**2 * (math.log(points) + math.log(length)))
     source = tuple(map(coordinate, later_map if values == "later" else earlier_map))
     layers = [
         Layer(

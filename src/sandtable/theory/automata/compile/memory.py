@@ -14,15 +14,17 @@ from sandtable.theory.automata.compile.program import Head, Layer, Program, coor
 from sandtable.worlds.automata import Automaton
 
 
-def memory(automaton: Automaton, length: int, *, writes: Sequence[int | None], factor: float = 2.0) -> Compiled:
+def memory(
+    automaton: Automaton, length: int, *, writes: Sequence[int | None], factor: float = 2.0, sharpness: float = 1.0
+) -> Compiled:
     """Token σ writes state `writes[σ]`, or keeps where that is None.
 
     Score c·(j/T − 2·1[σ_j keeps]) with c = T·log(16|Q|T): the latest write wins, and where there is none the latest
     token, which shows q_0 as every keeping token does. The output is off by less than 1/8; a table rounds it. The
-    formula of the lemma has 1 for the `factor` 2 of its own weights; both work.
+    formula of the lemma has 1 for the `factor` 2 of its own weights; both work. `sharpness` multiplies c.
     """
     n, tokens = automaton.n_states, automaton.n_tokens
-    scale = length * math.log(16 * n * length)
+    scale = sharpness * length * math.log(16 * n * length)
     keeps = [token for token in range(tokens) if writes[token] is None]
     # One keeping token for every start state; token σ that writes stands for itself.
     vocab = tokens + n
