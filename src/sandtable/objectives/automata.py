@@ -14,12 +14,12 @@ from torch.utils._pytree import tree_map
 
 from sandtable.arguments import ArgumentError, number, whole
 from sandtable.inputs import Tokens
-from sandtable.objectives.base import Apply, Example, Params
+from sandtable.objectives.base import Apply, Example, Noiseless, Params
 from sandtable.worlds import Batch
 
 
 @dataclass(frozen=True)
-class EveryState:
+class EveryState(Noiseless):
     """L = −(1/T) Σ_t log softmax(f(σ_{1:T})_t)_{y_t} over real positions, all outputs at once; y_t is the latent `of`.
 
     "state" is q_t itself, "label" what is observed of it, φ(q_t): the indirect supervision of the paper where φ is not
@@ -27,16 +27,6 @@ class EveryState:
     """
 
     of: str = "label"
-    noisy = False
-
-    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
-        return self._example(batch)
-
-    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
-        return self._example(batch)
-
-    def draw_each(self, batch: Batch, generators: Sequence[torch.Generator], steps: range) -> Example:
-        return self._example(batch)
 
     def _example(self, batch: Batch) -> dict[str, Tensor]:
         """The same for every number of leading dimensions before (row, position)."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from sandtable.worlds import Batch, Expectation
 
@@ -31,6 +32,41 @@ class Objective(Protocol):
     def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example: ...
 
     def loss(self, apply: Apply, params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]: ...
+
+
+class Noiseless:
+    """Nothing is drawn: the same `_example(batch)` for every number of leading dimensions before (row, position)."""
+
+    noisy = False
+
+    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
+        return self._example(batch)
+
+    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
+        return self._example(batch)
+
+    def draw_each(self, batch: Batch, generators: Sequence[torch.Generator], steps: range) -> Example:
+        return self._example(batch)
+
+    def _example(self, batch: Batch) -> Example:
+        raise NotImplementedError("say what the loss needs of a batch")
+
+
+class DrawsEach:
+    """Draws for many models and steps at once, `draw_each`; one model and one step are a special case."""
+
+    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
+        block = self.draw_block(batch.fold(1), generator, range(step, step + 1))
+        return tree_map(lambda tensor: tensor[0], block)
+
+    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
+        """One Example for every step; `batch` has leading dimensions (step, row)."""
+        block = self.draw_each(batch.map(lambda tensor: tensor[None]), [generator], steps)
+        return tree_map(lambda tensor: tensor[0], block)
+
+    def draw_each(self, batch: Batch, generators: Sequence[torch.Generator], steps: range) -> Example:
+        """One Example for every generator and step; `batch` has leading dimensions (generator, step, row)."""
+        raise NotImplementedError("draw for every generator and step")
 
 
 class OneForward:

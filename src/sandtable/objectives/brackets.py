@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
-from sandtable.objectives.base import Apply, Example, OneForward, Params
+from sandtable.objectives.base import Apply, DrawsEach, Example, OneForward, Params
 from sandtable.worlds import Batch, Expectation
 from sandtable.worlds.dyck import BoundedDyck
 
@@ -24,7 +23,7 @@ ERRORS = ("cross-entropy", "squared")
 
 
 @dataclass(frozen=True)
-class NextBracket(OneForward):
+class NextBracket(DrawsEach, OneForward):
     """L = E ℓ(T(w_{<i}), w_i) + λ R over the 2k brackets, at all brackets or only at closers (Wen, Li, Liu & Risteski
     2023, sections 2.2.2 and 2.2.3); ℓ is the cross-entropy, or the squared distance to the one-hot vector.
 
@@ -69,15 +68,6 @@ class NextBracket(OneForward):
             )
 
     # -- drawing -----------------------------------------------------------------------------------------------------
-
-    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
-        block = self.draw_block(batch.fold(1), generator, range(step, step + 1))
-        return tree_map(lambda tensor: tensor[0], block)
-
-    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
-        """One Example for every step; `batch` has leading dimensions (step, row)."""
-        block = self.draw_each(batch.map(lambda tensor: tensor[None]), [generator], steps)
-        return tree_map(lambda tensor: tensor[0], block)
 
     def draw_each(self, batch: Batch, generators: Sequence[torch.Generator], steps: range) -> Example:
         """One Example for every generator and step, the same bits on every device."""

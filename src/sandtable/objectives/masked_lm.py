@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map
 
 from sandtable.arguments import ArgumentError, one_of
 from sandtable.inputs import Bag, Documents, Selected
-from sandtable.objectives.base import Apply, Example, OneForward, Params
+from sandtable.objectives.base import Apply, DrawsEach, Example, OneForward, Params
 from sandtable.worlds import Batch, BertMasking, Expectation, Vocab
 from sandtable.worlds.bits import bulk_generator, random_bits, row_seeds
 
@@ -42,7 +42,7 @@ def hard_loss(
 
 
 @dataclass(frozen=True)
-class MaskedLM(OneForward):
+class MaskedLM(DrawsEach, OneForward):
     """L = E_X E_M (1/|M|) Σ_{j∈M} ℓ(f(X̃)_j, X_j), ℓ the cross-entropy or the squared distance (summed over outputs).
 
     Positions enter M with probability `select`; there the model sees the true word (`keep`), a random word (`random`)
@@ -74,15 +74,6 @@ class MaskedLM(OneForward):
     @property
     def masking(self) -> BertMasking:
         return BertMasking(self.select, self.keep, self.random)
-
-    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
-        block = self.draw_block(batch.fold(1), generator, range(step, step + 1))
-        return tree_map(lambda tensor: tensor[0], block)
-
-    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
-        """One Example for every step; `batch` has leading dimensions (step, document)."""
-        block = self.draw_each(batch.map(lambda tensor: tensor[None]), [generator], steps)
-        return tree_map(lambda tensor: tensor[0], block)
 
     def draw_each(self, batch: Batch, generators: Sequence[torch.Generator], steps: range) -> Example:
         """One Example for every generator and step, on the device of `batch` but with the same bits on every device.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, whole
-from sandtable.objectives.base import Apply, Example, OneForward, Params
+from sandtable.objectives.base import Apply, Example, Noiseless, OneForward, Params
 from sandtable.worlds import Batch, Expectation
 
 
 @dataclass(frozen=True)
-class NextToken(OneForward):
+class NextToken(Noiseless, OneForward):
     """L = −(1/|T|) Σ_{(x, t) ∈ T} log softmax(f(x_{<t}))_{x_t}, T the real tokens but the first of each row.
 
     The model must be causal, and rows padded on the right: then no real token sees the padding. With `metrics_on`, ids
@@ -25,19 +24,8 @@ class NextToken(OneForward):
 
     metrics_on: tuple[int, ...] = ()
 
-    noisy = False
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "metrics_on", tuple(whole("metrics_on", i, least=0) for i in self.metrics_on))
-
-    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
-        return self._example(batch)
-
-    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
-        return self._example(batch)
-
-    def draw_each(self, batch: Batch, generators: Sequence[torch.Generator], steps: range) -> Example:
-        return self._example(batch)
 
     def expect(self, expectation: Expectation) -> Example:
         example = dict(self._example(expectation.batch))

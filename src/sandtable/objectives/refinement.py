@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, one_of, probability, whole
 from sandtable.inputs import EOS, MASK, PAD, RESERVED, Encoded, Pair, allowed
-from sandtable.objectives.base import Apply, Example, Params
+from sandtable.objectives.base import Apply, Example, Noiseless, Params
 from sandtable.worlds import Batch
 
 NOISES = ("random", "mask")
@@ -102,19 +102,11 @@ class Refinement:
 
 
 @dataclass(frozen=True)
-class TeacherForcing:
+class TeacherForcing(Noiseless):
     """L = mean over real t of −log softmax(decoder(⟨pad⟩ target_{<t}, source))_{target_t}, for causal decoders."""
-
-    noisy = False
 
     def check(self, model: Any) -> None:
         _check("TeacherForcing", model, causal=True)
-
-    def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
-        return self._example(batch)
-
-    def draw_block(self, batch: Batch, generator: torch.Generator, steps: range) -> Example:
-        return self._example(batch)
 
     def _example(self, batch: Batch) -> Example:
         example = _pair(batch, "TeacherForcing")

@@ -25,39 +25,38 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class _WarmedUp:
+    """Linear warm-up over `warmup` steps, then from 1 to `final` along a curve."""
+
+    warmup: int = 0
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole("warmup", self.warmup, least=0)
+        number("final", self.final, least=0.0)
+
+    def factor(self, step: int, steps: int) -> float:
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        done = (step - self.warmup) / max(1, steps - self.warmup)
+        return self.final + (1 - self.final) * self._left(min(1.0, done))
+
+    def _left(self, done: float) -> float:
+        raise NotImplementedError("say how much is left when a fraction is done")
+
+
+class Cosine(_WarmedUp):
     """Linear warm-up over `warmup` steps, then half a cosine from 1 to `final`."""
 
-    warmup: int = 0
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        whole("warmup", self.warmup, least=0)
-        number("final", self.final, least=0.0)
-
-    def factor(self, step: int, steps: int) -> float:
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, steps - self.warmup)
-        return self.final + (1 - self.final) * (1 + math.cos(math.pi * min(1.0, done))) / 2
+    def _left(self, done: float) -> float:
+        return (1 + math.cos(math.pi * done)) / 2
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(_WarmedUp):
     """Linear warm-up over `warmup` steps, then a straight line from 1 to `final`."""
 
-    warmup: int = 0
-    final: float = 0.0
-
-    def __post_init__(self) -> None:
-        whole("warmup", self.warmup, least=0)
-        number("final", self.final, least=0.0)
-
-    def factor(self, step: int, steps: int) -> float:
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        done = (step - self.warmup) / max(1, steps - self.warmup)
-        return self.final + (1 - self.final) * (1 - min(1.0, done))
+    def _left(self, done: float) -> float:
+        return 1 - done
 
 
 @dataclass(frozen=True)
