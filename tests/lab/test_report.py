@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from report_records import HOSTILE, put, record
 
 from sandtable.arguments import ArgumentError
 from sandtable.lab import figures
-from sandtable.lab.keys import canonical
+from sandtable.lab.keys import canonical, sources_of
 from sandtable.lab.report import clean_svg, show, strip, write_report
+from sandtable.lab.report.words import duration, moment
 
-HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)> {{ 7 * 7 }}"""
 VOID = {"meta", "input", "link", "br", "img"}
 
 
@@ -43,40 +44,6 @@ class Page(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
-
-
-def record(claim: str, **changes: Any) -> dict[str, Any]:
-    check = {"name": "ratio", "kind": "agrees", "verdict": "holds", "unit": "seed", "n": 8, "measured": 1.5}
-    return {
-        "claim": claim,
-        "scale": "desk",
-        "expected": "holds",
-        "verdict": "holds",
-        "seeds": 8,
-        "seconds": 1.25,
-        "device": "cpu",
-        "version": "0.1.0",
-        "settings_hash": "abc",
-        "controls": [{"name": "shuffled", "verdict": "refuted"}],
-        "checks": [check | {"low": 1.4, "high": 1.6, "predicted": 1.52}],
-        "statement": f"Statement of {claim}.",
-        "source": {"authors": "Author", "year": 2023, "where": "Theorem 3"},
-        "settings": {"topics": 10, "length": [100, 150]},
-        "notes": ["a note"],
-        "tables": {"grid": {"columns": ["a", "b"], "rows": [[1, 2.5], ["x", None]]}},
-        "figures": [],
-        "command": f"sandtable verify {claim}",
-        "date": "2025-01-02T03:04:05Z",
-        "ok": True,
-    } | changes
-
-
-def put(root: Path, *records: dict[str, Any]) -> Path:
-    folder = root / "verdicts"
-    folder.mkdir(exist_ok=True, parents=True)
-    for index, content in enumerate(records):
-        (folder / f"{index:03}.json").write_text(json.dumps(content))
-    return folder
 
 
 def page(root: Path, **arguments: Any) -> Page:
@@ -145,7 +112,7 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
     (tmp_path / "verdicts" / "<b onclick=x>.json").write_text("{")
     seen = page(tmp_path, claims=[{"id": f"z/{HOSTILE}", "statement": HOSTILE}])
     assert not seen.open
-    assert len(seen.all("script")) == 1
+    assert len(seen.all("script")) == 2
     assert not seen.all("img")
     assert not seen.all("b") or all("onclick" not in attributes for attributes in seen.all("b"))
     assert not [name for _, attributes in seen.elements for name in attributes if name.startswith("on")]
@@ -159,7 +126,7 @@ def test_errata_lead_to_the_corrected_claim(tmp_path: Path) -> None:
     )
     put(tmp_path, wrong, record("topics/right"))
     text = write_report(tmp_path, claims=[{"id": "topics/unrun", "expected": "refuted", "erratum": "E."}]).read_text()
-    section = text.split('<h2 id="errata">')[1].split('<h2 id="claims">')[0]
+    section = text.split('<h2 id="errata"')[1].split("<footer>")[0]
     assert "Off by two." in section
     assert 'href="#claim-topics--right"' in section
     assert "Statement of topics/printed." in section
@@ -217,7 +184,7 @@ def test_counts_scales_and_claims_not_run(tmp_path: Path) -> None:
     seen = page(
         tmp_path, claims=[{"id": "walks/e", "statement": "Not run."}, {"id": "topics/a"}], out=tmp_path / "o.html"
     )
-    rows = {row["data-claim"]: row["data-status"] for row in seen.all("tr") if "data-claim" in row}
+    rows = {row["data-claim"]: row["data-outcome"] for row in seen.all("details") if "data-claim" in row}
     assert rows == {
         "dyck/d": "inconclusive",
         "topics/a": "as expected",
@@ -309,5 +276,62 @@ def test_strip_places() -> None:
         {"measured": 90.0, "predicted": 10.0, "low": 10.0, "high": 100.0}
     )
     assert strip({"measured": 1, "predicted": 1}) == dict.fromkeys(("measured", "predicted", "low", "high"), 50.0)
-    assert strip({"measured": 1.0, "predicted": None}) is None
-    assert strip({"measured": float("nan"), "predicted": 1.0}) is None
+    assert strip({"measured": 1.0, "predicted": 2.0, "target": [None, 3.0]}) == (
+        {"measured": 10.0, "predicted": 50.0, "low": 10.0, "high": 10.0, "least": 0.0, "most": 90.0}
+    )
+    assert strip({"measured": 1.0, "target": [0.0, 2.0]}) == (
+        {"measured": 50.0, "low": 50.0, "high": 50.0, "least": 10.0, "most": 90.0}
+    )
+    for nothing in ({"predicted": None}, {"target": [None, None]}, {"target": "x"}, {"measured": float("nan")}):
+        assert strip({"measured": 1.0} | nothing) is None
+
+
+def test_values_too_large_to_draw() -> None:
+    assert strip({"measured": 10**400, "predicted": 1.0}) is None
+    assert strip({"measured": -1e308, "predicted": 1e308}) == (
+        dict.fromkeys(("measured", "predicted", "low", "high"), 50.0)
+    )
+
+
+def test_times_for_readers() -> None:
+    assert [duration(value) for value in (0.004, 1.25, 59.6, 150, 7300, None, "x")] == (
+        ["0.004 s", "1.2 s", "60 s", "2.5 min", "2.0 h", "—", "x"]
+    )
+    assert moment("2025-01-02T03:04:05+02:00") == "2 Jan 2025, 01:04 UTC"
+    assert moment("yesterday") == "yesterday"
+
+
+def test_run_whose_sources_changed_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "their_claims.py"
+    module.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = {"module": "their_claims", "sources": sources_of("their_claims")}
+    gone = {"module": "no_such_module", "sources": "a" * 64}
+    odd = {"module": "..\0", "sources": "a" * 64}
+    put(tmp_path, record("t/a", **told), record("t/b", **gone), record("t/c", **odd), record("t/d"))
+    assert "sources have changed" not in page(tmp_path).text
+    put(tmp_path, record("t/a", **told | {"sources": "0" * 64}))
+    seen = page(tmp_path)
+    assert [row["data-claim"] for row in seen.all("details") if "data-stale" in row] == ["t/a"]
+    assert "sources have changed" in seen.text
+
+
+def test_lone_surrogates_and_set_aside_records(tmp_path: Path) -> None:
+    folder = put(tmp_path, record("topics/a", statement="half \ud83d of a sign"))
+    (folder / "old.json.damaged").write_text("x")
+    (folder / "fake.json").mkdir()
+    seen = page(tmp_path)
+    assert "half ? of a sign" in seen.text
+    assert "old.json.damaged" in seen.text
+    assert "fake.json" in seen.text
+
+
+def test_claims_that_are_not_installed_are_told(tmp_path: Path) -> None:
+    put(tmp_path, record("topics/a"), record("mine/b"))
+    assert "not among the claims installed" not in page(tmp_path).text
+    assert page(tmp_path, claims=[{"id": "topics/a"}]).text.count("not among the claims installed") == 1
+
+
+def test_ids_that_nothing_mentions_are_dropped() -> None:
+    clean = str(clean_svg('<svg><path id="a" d="M0 0"/><path id="b" d="M1 1"/><use href="#b"/></svg>', prefix="p-"))
+    assert clean == '<svg><path d="M0 0"></path><path id="p-b" d="M1 1"></path><use href="#p-b"></use></svg>'

@@ -83,7 +83,15 @@ def source_hash(*things: Any) -> str:
     Imports are followed, also inside functions, through `sandtable` (without its lab and command line) and through the
     packages and folders of the things themselves. Of torch and numpy the keys hold the versions.
     """
-    found = {name for thing in things for name in origins(thing)}
+    return _hash({name for thing in things for name in origins(thing)})
+
+
+def sources_of(module: str) -> str | None:
+    """`source_hash` of a module given by its name, without importing it; None where its source is not to be found."""
+    return None if module == "__main__" or _file(module) is None else _hash({module})
+
+
+def _hash(found: set[str]) -> str:
     waiting = sorted(name for name in found if name.partition(".")[0] not in _LIBRARIES)
     homes = {"sandtable"} | {name.partition(".")[0] for name in waiting}
     folders = {file.parent for name in waiting if "." not in name and (file := _file(name)) is not None}

@@ -26,7 +26,7 @@ from sandtable import __version__
 from sandtable.arguments import ArgumentError, nearest, one_of, whole
 from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
-from sandtable.lab.keys import fingerprint, source_hash
+from sandtable.lab.keys import fingerprint, source_hash, sources_of
 from sandtable.lab.laboratory import Lab, resolve_device
 from sandtable.lab.registry import card, find, shown
 from sandtable.lab.store import Store, StoreError
@@ -217,6 +217,7 @@ class _Trial:
         self.checks: list[dict[str, Any]] = []
         self.controls: list[dict[str, Any]] = []
         self.messages: dict[str, str] = {}
+        self.targets: dict[str, tuple[float, float]] = {}
         self.notes: list[str] = []
         self.tables: dict[str, Any] = {}
         self.figures: dict[str, str] = {}
@@ -229,6 +230,7 @@ class _Trial:
             return
         self.checks = [plain(result.as_json()) for result in judgement.results]
         self.messages = {result.check.name: result.message for result in judgement.results}
+        self.targets = {check.name: check.target for check in evidence.checks}
         self.notes.extend(evidence.notes)
         self.tables = {name: {"columns": list(t.columns), "rows": plain(t.rows)} for name, t in evidence.tables.items()}
         self._draw(evidence)
@@ -304,10 +306,13 @@ def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
         "ok": outcome.ok,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": command(claim, lab, plan.changes),
+        "module": claim.measure.__module__,
+        "sources": sources_of(claim.measure.__module__),
         "seed_base": lab.seeds[0],
         "threads": lab.threads,
         "settings": shown(trial.settings),
         "messages": dict(outcome.messages),
+        "targets": plain(trial.targets),
         "notes": list(outcome.notes),
         "traceback": outcome.trace,
         "tables": trial.tables,
