@@ -26,7 +26,10 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip(f"no browser is installed: none of {', '.join(BROWSERS)} is there")
     with api.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=program, args=list(FLAGS))
+        try:
+            started = play.chromium.launch(executable_path=program, args=list(FLAGS))
+        except api.Error as error:
+            pytest.skip(f"{program} does not start: {error.message.splitlines()[0]}")
         yield started
         started.close()
 
