@@ -139,18 +139,17 @@ def test_deep_links_open_their_claim(window: Window, report: str) -> None:
     assert page.eval_on_selector_all("details.claim[open]", "all => all.length") == 0
     page.goto(f"{report}#claim-topics--a")
     page.reload()
-    claim = page.locator("#claim-topics--a")
-    assert claim.get_attribute("open") is not None
+    page.wait_for_selector("#claim-topics--a[open]")
     page.wait_for_function("document.querySelector('#claim-topics--a').getBoundingClientRect().top < 300")
     assert page.evaluate("document.activeElement.parentElement.id") == "claim-topics--a"
     assert page.locator("#claim-topics--a figure svg").first.is_visible()
     page.fill("[name=search]", "dyck")
     page.goto(f"{report}#claim-topics--b--desk")
-    assert page.locator("#claim-topics--b--desk").is_visible()
+    page.wait_for_selector("#claim-topics--b--desk", state="visible")
     assert window.shown() == EVERY
     page.click("a[href='#errata']")
     page.click("#erratum-claim-dyck--printed .right a")
-    assert page.locator("#claim-dyck--right").get_attribute("open") is not None
+    page.wait_for_selector("#claim-dyck--right[open]")
     page.goto(f"{report}#%E0%A4%A")
     page.goto(f"{report}#no-such-claim")
 
@@ -181,7 +180,11 @@ def test_colours_can_be_switched_and_stay(window: Window) -> None:
     dark = window.style("backgroundColor")
     assert light != dark
     assert first in (light, dark)
-    page.reload()
+    for _ in range(20):  # the browser takes its time to hand the choice from one process to the next
+        page.reload()
+        if window.style("backgroundColor") == dark:
+            break
+        page.wait_for_timeout(100)
     assert window.style("backgroundColor") == dark
     assert page.get_attribute("[data-theme-choice=dark]", "aria-pressed") == "true"
     # The ink of a figure is that of the page.
