@@ -49,7 +49,9 @@ def api() -> str:
     for room in ROOMS:
         module = importlib.import_module(f"sandtable.{room}")
         parts.append(f"## {room}\n\n{_summary(module)}\n\n{_names(module)}")
-        parts.extend(f"### st.{short}\n\n{_summary(inner)}\n\n{_names(inner)}" for short, inner in _inside(module, room))
+        parts.extend(
+            f"### st.{short}\n\n{_summary(inner)}\n\n{_names(inner)}" for short, inner in _inside(module, room)
+        )
     return "\n".join(part for part in parts if part)
 
 
@@ -116,7 +118,7 @@ def claims(cards: Sequence[Mapping[str, Any]]) -> str:
         " ".join(card["scales"]),
     )
     parts = [
-        f"# All {len(cards)} claims\n\n`sandtable show NAME` says of one what would refute it; \\* is part of the tour. "
+        f"# All {len(cards)} claims\n\n`sandtable show NAME` says what would refute one; \\* is part of the tour. "
         "What came out is on the page of [results](../results.md) and in the report of your own runs.\n"
     ]
     for line, found in groupby(cards, key=lambda card: card["id"].partition("/")[0]):
@@ -130,7 +132,7 @@ def errata(cards: Sequence[Mapping[str, Any]]) -> str:
     known = {card["id"]: card for card in cards}
     wrong = [card for card in cards if card["erratum"]]
     parts = [
-        f"# Errata\n\n{len(wrong)} printed statements that do not hold as printed. Each is a claim expected to be refuted, "
+        f"# Errata\n\n{len(wrong)} statements that do not hold as printed. Each is a claim expected to be refuted, "
         "beside one that holds on the same measurement; the command judges both. A reading of ours may be the mistake: "
         "the evidence is there to be run.\n"
     ]
@@ -149,11 +151,10 @@ def scales(cards: Sequence[Mapping[str, Any]]) -> str:
     """Which claims have no smoke scale, and what makes them long."""
     lacking = [card for card in cards if "smoke" not in card["scales"]]
     head = (
-        "# Claims without a smoke scale\n\nA claim has a smoke scale only where about three seconds, controls included, "
-        f"can decide it: {len(cards) - len(lacking)} of {len(cards)} claims do "
-        "(`sandtable verify --scale smoke`). The others train networks, draw samples or repeat fits so often that fewer "
-        "would decide nothing; `sandtable list --lacks smoke` prints this table, and the tests run every one of them for "
-        "a few steps without judging it.\n\n"
+        "# Claims without a smoke scale\n\nA claim has a smoke scale only where about three seconds can decide it, "
+        f"controls included: {len(cards) - len(lacking)} of {len(cards)} have one (`sandtable verify --scale smoke`). "
+        "The others train networks, draw samples or repeat fits so often that fewer would decide nothing. "
+        "`sandtable list --lacks smoke` prints this table; the tests run each of them for a few steps, unjudged.\n\n"
     )
 
     def row(card: Mapping[str, Any]) -> Sequence[str]:
