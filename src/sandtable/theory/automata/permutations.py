@@ -6,6 +6,7 @@ from the left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,18 +62,20 @@ def commutator(a: Map, b: Map) -> Map:
 
 def order_of(a: Map) -> int:
     """The least k ≥ 1 with aᵏ = identity: the least common multiple of the cycles' lengths."""
-    return int(np.lcm.reduce([len(cycle) for cycle in cycles(a)] or [1]))
+    return math.lcm(*map(len, cycles(a)))
 
 
 def cycles(a: Map) -> list[tuple[int, ...]]:
     """Cycles of a permutation, fixed points included."""
-    left, found = set(range(len(a))), []
-    while left:
-        cycle = [min(left)]
-        while a[cycle[-1]] != cycle[0]:
-            cycle.append(a[cycle[-1]])
-        left -= set(cycle)
-        found.append(tuple(cycle))
+    met, found = [False] * len(a), []
+    for x in range(len(a)):
+        cycle, y = [], x
+        while not met[y]:
+            met[y] = True
+            cycle.append(y)
+            y = a[y]
+        if cycle:
+            found.append(tuple(cycle))
     return found
 
 
@@ -94,7 +97,7 @@ class PermutationGroup:
         maps = tuple(dict.fromkeys(permutation(g) for g in generators))
         if not maps and degree is None:
             raise ArgumentError("generators: must be at least one permutation")
-        points = len(maps[0]) if maps else int(degree or 0)
+        points = len(maps[0]) if degree is None else degree
         for g in maps:
             if len(g) != points:
                 raise ArgumentError(f"generators: {g} acts on {len(g)} points, not {points}")
@@ -158,12 +161,14 @@ class PermutationGroup:
 
     def normal_closure(self, elements: Iterable[Map]) -> PermutationGroup:
         """The least normal subgroup with these elements in it."""
-        found, queue = self.subgroup(()), list(elements)
+        chain, chosen, queue = Chain(self.degree, []), [], list(elements)
         while queue:
             element = queue.pop()
-            if element not in found:
-                found = PermutationGroup((*found.generators, element), self.degree)
+            if chain.add(element):
+                chosen.append(element)
                 queue += [conjugate(g, element) for g in self.generators]
+        found = PermutationGroup(tuple(chosen), self.degree)
+        found.__dict__["chain"] = chain  # what `found.chain` would work out once more
         return found
 
     def is_normal(self, subgroup: PermutationGroup) -> bool:

@@ -2,18 +2,25 @@
 
 G = G⁰ ⊇ G¹ ⊇ … ⊇ {e}, where G^{i+1} fixes base point b_i of Gⁱ. By Schreier's lemma Gⁱ's stabiliser of b_i is generated
 by u_{x·s}⁻¹·s·u_x, s running over generators and u_x over elements that take b_i to x; so |G| is the product of the
-orbits' sizes once all of these sift through the levels below. All Schreier generators of a level sift together, as rows
-of one array.
+orbits' sizes once all of these sift through the levels below. Schreier generators of a level sift together, as rows of
+an array.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Int
+
+from sandtable.arguments import ArgumentError
+
+MOST_POINTS = 2_000
+"""A level keeps two permutations for every point."""
+BLOCK = 1 << 22
+"""Entries of Schreier generators that are looked at together."""
 
 
 @dataclass
@@ -48,13 +55,14 @@ class Level:
         self.back = np.zeros_like(self.to)
         self.back[self.orbit] = np.argsort(self.to[self.orbit], axis=1)
 
-    def schreier(self) -> Int[np.ndarray, "row point"]:
-        """All u_{x·s}⁻¹·s·u_x, the identity left out, each once."""
+    def schreier(self) -> Iterator[Int[np.ndarray, "row point"]]:
+        """All u_{x·s}⁻¹·s·u_x, the identity left out, block by block of the orbit."""
         n = self.generators.shape[1]
-        reached = self.generators[:, self.to[self.orbit]]  # generator × orbit × point
-        ends = self.generators[:, self.orbit]
-        rows = np.take_along_axis(self.back[ends], reached.astype(np.int64), 2).reshape(-1, n)
-        return np.unique(rows[(rows != np.arange(n)).any(1)], axis=0)
+        for part in np.array_split(self.orbit, -(-len(self.generators) * len(self.orbit) * n // BLOCK)):
+            reached = self.generators[:, self.to[part]]  # generator × orbit × point
+            ends = self.generators[:, part]
+            rows = np.take_along_axis(self.back[ends], reached.astype(np.int64), 2).reshape(-1, n)
+            yield np.unique(rows[(rows != np.arange(n)).any(1)], axis=0)
 
 
 @dataclass
@@ -66,14 +74,22 @@ class Chain:
 
     @classmethod
     def of(cls, generators: Sequence[Sequence[int]], degree: int) -> Chain:
+        if degree > MOST_POINTS:
+            raise ArgumentError(f"a group on {degree:,} points: at most {MOST_POINTS:,} are handled")
         chain = cls(degree, [])
         for generator in generators:
-            row = np.array(generator, dtype=np.uint16 if degree <= 2**16 else np.uint32)
-            residue, level = chain.sift(row[None])
-            if (residue != np.arange(degree)).any():
-                chain._insert(residue[0], 0, int(level[0]))
-                chain._complete(int(level[0]))
+            chain.add(generator)
         return chain
+
+    def add(self, generator: Sequence[int]) -> bool:
+        """Make the group larger by one more generator; whether it was not in it already."""
+        row = np.array(generator, dtype=np.uint16 if self.degree <= 2**16 else np.uint32)
+        residue, level = self.sift(row[None])
+        if (residue == np.arange(self.degree)).all():
+            return False
+        self._insert(residue[0], 0, int(level[0]))
+        self._complete(int(level[0]))
+        return True
 
     @property
     def order(self) -> int:
@@ -122,11 +138,13 @@ class Chain:
         """Until all Schreier generators of every level sift away."""
         number = deepest
         while number >= 0:
-            rows, stuck = self.sift(self.levels[number].schreier(), number + 1)
-            left = (rows != np.arange(self.degree)).any(1)
-            if not left.any():
+            for rows in self.levels[number].schreier():
+                left, stuck = self.sift(rows, number + 1)
+                some = (left != np.arange(self.degree)).any(1)
+                if some.any():
+                    chosen = int(np.flatnonzero(some)[np.argmax(stuck[some])])
+                    self._insert(left[chosen], number + 1, int(stuck[chosen]))
+                    number = int(stuck[chosen])
+                    break
+            else:
                 number -= 1
-                continue
-            chosen = int(np.flatnonzero(left)[np.argmax(stuck[left])])
-            self._insert(rows[chosen], number + 1, int(stuck[chosen]))
-            number = int(stuck[chosen])

@@ -99,7 +99,7 @@ class Semigroup:
         columns = np.concatenate([size + self.r_class, size + self.r_class.max() + 1 + self.l_class])
         rows = np.tile(np.arange(size), 2)
         total = int(columns.max()) + 1
-        graph = coo_array((np.ones(len(rows), dtype=np.int8), (rows, columns)), shape=(total, total))
+        graph = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(total, total))
         return _renumbered(connected_components(graph, directed=False)[1][:size])
 
     @cached_property
@@ -187,7 +187,7 @@ def image_sizes(maps: Int[np.ndarray, "element state"]) -> Int[np.ndarray, " ele
 def _strong(table: Int[np.ndarray, "element token"]) -> Int[np.ndarray, " element"]:
     """Strongly connected components of the graph element → table[element, token]."""
     size, tokens = table.shape
-    graph = coo_array((np.ones(table.size, dtype=np.int8), (np.repeat(np.arange(size), tokens), table.ravel())))
+    graph = coo_array((np.ones(table.size, dtype=bool), (np.repeat(np.arange(size), tokens), table.ravel())))
     graph.resize(size, size)
     return _renumbered(connected_components(graph, connection="strong")[1])
 

@@ -110,7 +110,7 @@ def conjugacy_classes(group: PermutationGroup) -> Int[np.ndarray, " element"]:
         moved = g[rows[:, np.argsort(g)]]  # g·x·g⁻¹
         edges.append(np.array([place[key] for key in row_keys(moved)]))
     columns = np.concatenate(edges)
-    graph = coo_array((np.ones(len(columns), dtype=np.int8), (np.tile(np.arange(size), len(edges)), columns)))
+    graph = coo_array((np.ones(len(columns), dtype=bool), (np.tile(np.arange(size), len(edges)), columns)))
     return connected_components(graph, directed=False)[1]
 
 

@@ -20,6 +20,19 @@ class Obstacle:
     perfect: PermutationGroup
     """The last derived subgroup of `group`, which is its own."""
 
+    @classmethod
+    def of_group(cls, group: PermutationGroup) -> Obstacle | None:
+        """What makes a group of permutations of all states non-solvable."""
+        tiles = tuple(frozenset([q]) for q in range(group.degree))
+        return cls._inside(group, frozenset(range(group.degree)), tiles)
+
+    @classmethod
+    def _inside(
+        cls, group: PermutationGroup, states: frozenset[int], tiles: tuple[frozenset[int], ...]
+    ) -> Obstacle | None:
+        perfect = derived_series(group)[-1]
+        return None if perfect.order == 1 else cls(states, tiles, group, perfect)
+
     @property
     def name(self) -> str:
         """A_n where the perfect group has half the permutations of the n tiles that it moves, or is of order 60."""
@@ -49,8 +62,5 @@ def is_solvable(automaton: Automaton) -> bool:
 def obstacle(automaton: Automaton | Holonomy) -> Obstacle | None:
     """What makes an automaton non-solvable; None where it is solvable."""
     cascade = automaton if isinstance(automaton, Holonomy) else holonomy(automaton)
-    for component in cascade.components:
-        perfect = derived_series(component.group)[-1]
-        if perfect.order > 1:
-            return Obstacle(component.representative, component.tiles, component.group, perfect)
-    return None
+    found = (Obstacle._inside(part.group, part.representative, part.tiles) for part in cascade.components)
+    return next((one for one in found if one is not None), None)

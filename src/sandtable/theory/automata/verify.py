@@ -23,6 +23,8 @@ EXHAUSTIVE = 1_000_000
 """Most inputs that are all tried."""
 BLOCK = 1 << 16
 """Inputs that are made and judged together."""
+MODULE_ROWS = 1024
+"""Inputs that go through a network that is not compiled at once."""
 HARDNESS_ROWS = 512
 """Inputs of every start state on which attention is looked at."""
 MOST_NASTY = 2_000
@@ -89,14 +91,14 @@ def verify(
     whole("length", length)
     whole("samples", samples)
     _require_fit(model, automaton, length)
-    starts = range(automaton.n_states) if isinstance(model, Compiled) else [automaton.start]
     exhaustive = automaton.n_tokens**length <= EXHAUSTIVE
     count = _Count(length)
     some = None
     for rows in _all(automaton, length) if exhaustive else [_drawn(automaton, length, samples, seed)]:
         some = rows if some is None else some
-        for start in starts:
-            count.add(start, rows, automaton.simulate(rows, start), *_states(model, rows, start))
+        for part in rows.split(model.batch(length) if isinstance(model, Compiled) else MODULE_ROWS):
+            for start, states, residual in _answers(model, part, automaton):
+                count.add(start, part, automaton.simulate(part, start), states, residual)
     assert some is not None
     facts: dict[str, Any] = {}
     if isinstance(model, Compiled):
@@ -123,7 +125,7 @@ def softness(model: Compiled, rows: Int[Tensor, "row position"]) -> dict[tuple[i
     """For every head that should look at one position, the largest ‖α − e_argmax‖₁ = 2(1 − max α)."""
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer, heads in enumerate(model.hard) if any(heads)}
     found: dict[tuple[int, int], float] = {}
-    for start in range(model.automaton.n_states):
+    for start, *_ in model.kin(range(model.automaton.n_states)):
         for part in rows.split(model.batch(rows.shape[1])):
             seen = model.model(model.encode(part, start), want=tuple(names.values()))[1]
             for layer, name in names.items():
@@ -167,14 +169,27 @@ def _drawn(automaton: Automaton, length: int, samples: int, seed: int) -> Int[Te
     return torch.cat([uniform, automaton.law.draw(automaton, samples, length, generator), nasty(automaton, length)])
 
 
-def _states(model: Any, rows: Tensor, start: int) -> tuple[Int[Tensor, "row position"], float]:
-    """A model's states, and how far from whole numbers it was."""
+def _answers(
+    model: Any, rows: Int[Tensor, "row position"], automaton: Automaton
+) -> Iterator[tuple[int, Int[Tensor, "row position"], float]]:
+    """(start state, a model's states, how far from whole numbers it was)."""
     if isinstance(model, Compiled):
-        return model.simulate_closely(rows, start)
-    if isinstance(model, nn.Module):
-        with torch.no_grad():
-            return torch.cat([model(part).argmax(-1) for part in rows.split(1024)]), 0.0
-    return model(rows), 0.0
+        yield from model.simulate_from(rows, range(automaton.n_states))
+    elif isinstance(model, nn.Module):
+        yield automaton.start, _likeliest(model, rows), 0.0
+    else:
+        yield automaton.start, model(rows), 0.0
+
+
+@torch.no_grad()
+def _likeliest(model: nn.Module, rows: Int[Tensor, "row position"]) -> Int[Tensor, "row position"]:
+    """The state that a network scores highest at every position, without dropout."""
+    was, weight = model.training, next(model.parameters(), None)
+    model.eval()
+    try:
+        return model(rows if weight is None else rows.to(weight.device)).argmax(-1)
+    finally:
+        model.train(was)
 
 
 def _require_fit(model: Any, automaton: Automaton, length: int) -> None:

@@ -105,7 +105,7 @@ class Automaton:
         self, inputs: Int[Tensor, "*batch position"], start: int | str | Tensor | None = None
     ) -> Int[Tensor, "*batch position"]:
         """q_1 … q_T of every row, from one start state or from one for every row."""
-        self._require_tokens(inputs)
+        self.require_tokens(inputs)
         if isinstance(start, Tensor):
             first = self._starts(start, inputs.shape[:-1]).to(inputs.device)
         else:
@@ -160,7 +160,8 @@ class Automaton:
             raise ArgumentError(f"start: must be states from 0 to {self.n_states - 1}")
         return start.long().expand(rows)
 
-    def _require_tokens(self, inputs: Tensor) -> None:
+    def require_tokens(self, inputs: Tensor) -> None:
+        """An `ArgumentError` unless these are rows of this automaton's token numbers."""
         if not isinstance(inputs, Tensor):
             raise ArgumentError(f"inputs of type {type(inputs).__name__}: must be a tensor of token numbers")
         if inputs.is_floating_point() or inputs.dtype == torch.bool or inputs.ndim == 0:

@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.worlds.automata import Map
+
+MOST_POINTS = 1_000
+"""Larger actions are left as they are."""
+LOOKED_AT = 1 << 22
+"""Entries of the maps by which actions are told apart."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +45,37 @@ class SmallAction:
 
 
 def smallest_action(maps: Sequence[Map]) -> SmallAction:
-    """Blocks over blocks, as long as the action on them is faithful and has fewer points."""
+    """The fewest points found by blocks over blocks, as long as the action on them is faithful.
+
+    The best blocks of blocks need not lie above the best blocks, so all are followed, but only one of those that look
+    the same (`_look`): the subgroups of S_5 fall into 19 classes.
+    """
     tokens, order = tuple(maps), PermutationGroup.generated(maps).order
-    while True:
-        best = None
-        for x in range(1, len(tokens[0])):
-            blocks = _blocks(tokens, x)
+    best, seen, actions = tokens, {_look(tokens)}, [tokens]
+    for action in actions if len(tokens[0]) <= MOST_POINTS else ():
+        for blocks in dict.fromkeys(_blocks(action, x) for x in range(1, len(action[0]))):
             count = max(blocks) + 1
-            if 1 < count < (len(best[0]) if best else len(tokens[0])):
-                moved = tuple(_on_blocks(image, blocks, count) for image in tokens)
-                if PermutationGroup.generated(moved).order == order:
-                    best = moved
-        if best is None:
-            return SmallAction(tuple(maps), tokens)
-        tokens = best
+            moved = tuple(_on_blocks(image, blocks, count) for image in action)
+            if count == 1 or (look := _look(moved)) in seen:
+                continue
+            seen.add(look)
+            if PermutationGroup.generated(moved).order == order:
+                actions.append(moved)
+                best = min(best, moved, key=lambda action: len(action[0]))
+    return SmallAction(tokens, best)
 
 
-def _blocks(tokens: Sequence[Map], x: int) -> list[int]:
+def _look(tokens: Sequence[Map]) -> tuple:
+    """How many points there are, and how many of them words of up to three tokens leave where they are."""
+    one = words = np.array(tokens)
+    still, kept = np.arange(one.shape[1]), [(one == np.arange(one.shape[1])).sum(1)]
+    while len(kept) < 3 and len(one) * words.size <= LOOKED_AT:
+        words = one[:, words].reshape(-1, len(still))
+        kept.append((words == still).sum(1))
+    return (len(still), *(counts.tobytes() for counts in kept))
+
+
+def _blocks(tokens: Sequence[Map], x: int) -> tuple[int, ...]:
     """The finest partition that all tokens respect and that puts 0 and x together: the block of every point."""
     parent = list(range(len(tokens[0])))
 
@@ -64,17 +85,16 @@ def _blocks(tokens: Sequence[Map], x: int) -> list[int]:
             a = parent[a]
         return a
 
-    queue = [(0, x)]
-    while queue:
-        a, b = (root(y) for y in queue.pop())
-        if a != b:
-            parent[b] = a
-            # Images of all members must meet as well; those of a and b carry the news.
-            members = [y for y in range(len(parent)) if root(y) == a]
-            for image in tokens:
-                queue += [(image[members[0]], image[y]) for y in members[1:]]
+    parent[x], queue = 0, [x]
+    for joined in queue:  # its block was put to another one: so must be the images of the two
+        other = root(joined)
+        for image in tokens:
+            a, b = root(image[joined]), root(image[other])
+            if a != b:
+                parent[max(a, b)] = min(a, b)
+                queue.append(max(a, b))
     numbers: dict[int, int] = {}
-    return [numbers.setdefault(root(y), len(numbers)) for y in range(len(parent))]
+    return tuple(numbers.setdefault(root(y), len(numbers)) for y in range(len(parent)))
 
 
 def _on_blocks(image: Map, blocks: Sequence[int], count: int) -> Map:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,47 +68,88 @@ class Compiled:
 
         return load(path)
 
-    def encode(self, inputs: Int[Tensor, "row position"], start: int | None = None) -> Int[Tensor, "row padded"]:
+    def encode(self, inputs: Int[Tensor, "row position"], start: int | str | None = None) -> Int[Tensor, "row padded"]:
         """The model's tokens for inputs of at most `length` tokens."""
-        if inputs.shape[-1] > self.length:
-            raise ArgumentError(f"inputs of {inputs.shape[-1]} tokens: compiled for at most length={self.length}")
-        q = self.automaton.start if start is None else self.automaton.state(start)
-        written = torch.tensor(self.tokens[q], device=inputs.device)[inputs]
+        self.automaton.require_tokens(inputs)
+        if inputs.ndim != 2:
+            raise ArgumentError(
+                f"inputs of shape {tuple(inputs.shape)}: must be rows of token numbers, (row, position)"
+            )
+        if inputs.shape[1] > self.length:
+            raise ArgumentError(f"inputs of {inputs.shape[1]} tokens: compiled for at most length={self.length}")
+        q = self._start(start)
+        written = torch.tensor(self.tokens[q], device=inputs.device)[inputs.long()]
         pads = torch.tensor(self.prefix[q], dtype=written.dtype, device=inputs.device)
-        return torch.cat([pads.expand(*inputs.shape[:-1], -1), written], -1)
+        return torch.cat([pads.expand(len(inputs), -1), written], 1)
 
     def read(
-        self, outputs: Float[Tensor, "row padded out"], start: int | None = None
+        self, outputs: Float[Tensor, "row padded out"], start: int | str | None = None
     ) -> Float[Tensor, "row position digit"]:
         """The numbers from which the state is read, before rounding."""
-        q = self.automaton.start if start is None else self.automaton.state(start)
-        return outputs[:, self.pads :, list(self.columns[q])]
+        return outputs[:, self.pads :, list(self.columns[self._start(start)])]
 
-    def decode(self, outputs: Float[Tensor, "row padded out"], start: int | None = None) -> Int[Tensor, "row position"]:
+    def decode(
+        self, outputs: Float[Tensor, "row padded out"], start: int | str | None = None
+    ) -> Int[Tensor, "row position"]:
         """The states that the outputs tell."""
-        q = self.automaton.start if start is None else self.automaton.state(start)
-        found = self.read(outputs, q).round().long()
+        q = self._start(start)
+        return self._codes[q].to(outputs.device)[self._number(self.read(outputs, q))]
+
+    def simulate(
+        self, inputs: Int[Tensor, "*batch position"], start: int | str | None = None
+    ) -> Int[Tensor, "*batch position"]:
+        """The states q_1 … q_T that the model computes, batch by batch."""
+        self.automaton.require_tokens(inputs)
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        found = [
+            states
+            for part in rows.split(self.batch(rows.shape[1]))
+            for _, states, _ in self.simulate_from(part, [self._start(start)])
+        ]
+        return torch.cat(found).reshape(inputs.shape)
+
+    @torch.no_grad()
+    def simulate_from(
+        self, inputs: Int[Tensor, "row position"], starts: Iterable[int]
+    ) -> Iterator[tuple[int, Int[Tensor, "row position"], float]]:
+        """(start, states, the largest distance of a number that they are read from to the nearest integer).
+
+        The model runs once for all start states for which it reads the same tokens: where only decoding knows q_0, as
+        it does for groups, once for all of them.
+        """
+        for kin in self.kin(starts):
+            outputs = self.model(self.encode(inputs, kin[0]))
+            columns, number, residual = None, torch.zeros(0), 0.0
+            for q in kin:
+                if self.columns[q] != columns:
+                    columns, shown = self.columns[q], self.read(outputs, q)
+                    number = self._number(shown)
+                    residual = (
+                        float((shown - shown.round()).abs().nan_to_num(torch.inf).max()) if shown.numel() else 0.0
+                    )
+                yield q, self._codes[q].to(outputs.device)[number], residual
+
+    def kin(self, starts: Iterable[int]) -> list[list[int]]:
+        """Start states in groups for which the model reads the same tokens, whatever the input."""
+        found: dict[Any, list[int]] = {}
+        for q in starts:
+            found.setdefault((self.prefix[q], self.tokens[q]), []).append(q)
+        return list(found.values())
+
+    def _start(self, start: int | str | None) -> int:
+        return self.automaton.start if start is None else self.automaton.state(start)
+
+    @cached_property
+    def _codes(self) -> Int[Tensor, "start code"]:
+        return torch.tensor(self.codes)
+
+    def _number(self, shown: Float[Tensor, "row position digit"]) -> Int[Tensor, "row position"]:
+        """The digits, rounded, as one number."""
+        found = shown.round().long()
         number = torch.zeros_like(found[..., 0])
         for i, size in enumerate(self.digits):
             number = size * number + found[..., i].clamp(0, size - 1)
-        return torch.tensor(self.codes[q], device=outputs.device)[number]
-
-    def simulate(self, inputs: Int[Tensor, "row position"], start: int | None = None) -> Int[Tensor, "row position"]:
-        """The states q_1 … q_T that the model computes, batch by batch."""
-        return self.simulate_closely(inputs, start)[0]
-
-    @torch.no_grad()
-    def simulate_closely(
-        self, inputs: Int[Tensor, "row position"], start: int | None = None
-    ) -> tuple[Int[Tensor, "row position"], float]:
-        """The states, and the largest distance of a number that they are read from to the nearest integer."""
-        states, residual = [], 0.0
-        for part in inputs.split(self.batch(inputs.shape[-1])):
-            outputs = self.model(self.encode(part, start))
-            shown = self.read(outputs, start)
-            states.append(self.decode(outputs, start))
-            residual = max(residual, float((shown - shown.round()).abs().max())) if shown.numel() else residual
-        return torch.cat(states), residual
+        return number
 
     def batch(self, length: int) -> int:
         """How many rows of so many inputs go through the model at once."""

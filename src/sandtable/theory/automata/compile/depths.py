@@ -131,9 +131,7 @@ def _permutation_reset(facts: Algebra) -> Depth:
         return Depth(name, None, "a token is neither bijection nor constant")
     if automaton.n_states == 1:
         return Depth(name, None, "one state: nothing to decompose")
-    group = facts.group or PermutationGroup.generated(
-        [image for image in automaton.maps if len(set(image)) == automaton.n_states], automaton.n_states
-    )
+    group = facts.group or recognise.bijections(automaton)
     if not group.is_solvable:
         return Depth(name, None, "the group of its bijections is not solvable")
     return Depth(name, _length(group) + 1, f"bijections form a group of order {group.order:,}; a memory behind it")

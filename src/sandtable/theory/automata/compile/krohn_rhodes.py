@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 from sandtable.theory.automata.compile.cascade import Cascade, Coordinates
-from sandtable.theory.automata.holonomy import holonomy
+from sandtable.theory.automata.holonomy import Holonomy, holonomy
 from sandtable.theory.automata.image_sets import Action
 from sandtable.worlds.automata import Automaton
 
 
-def holonomy_cascade(automaton: Automaton) -> Cascade:
+def holonomy_cascade(automaton: Automaton | Holonomy) -> Cascade:
     """Components whose set the new chain does not pass through are reset to 0, so that no old state lingers in them."""
-    decomposition = holonomy(automaton)
+    decomposition = automaton if isinstance(automaton, Holonomy) else holonomy(automaton)
     count = len(decomposition.components)
     levels: dict[int, list[int]] = {}
     for i, component in enumerate(decomposition.components):
@@ -28,7 +28,7 @@ def holonomy_cascade(automaton: Automaton) -> Cascade:
         levels=tuple(tuple(levels[level]) for level in sorted(levels)),
         sizes=decomposition.sizes,
         actions=actions,
-        starts=tuple(decomposition.encode(q) for q in range(automaton.n_states)),
+        starts=tuple(decomposition.encode(q) for q in range(decomposition.automaton.n_states)),
         decode=decomposition.decode,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.theory.automata.compile import recognise
@@ -18,9 +19,10 @@ from sandtable.theory.automata.compile.krohn_rhodes import holonomy_cascade, sin
 from sandtable.theory.automata.compile.log_depth import by_points, depth, log_depth
 from sandtable.theory.automata.compile.memory import memory
 from sandtable.theory.automata.compile.simulators import Simulator, cocycle, semidirect, wreath
+from sandtable.theory.automata.holonomy import holonomy
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.theory.automata.semigroup import semigroup
-from sandtable.theory.automata.solvability import obstacle
+from sandtable.theory.automata.solvability import Obstacle, obstacle
 from sandtable.worlds.automata import Automaton, fixture
 
 LISTED = 20_000
@@ -48,27 +50,27 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
     whole("length", length)
     if one_of("method", method, (*METHODS, "auto", "constant")) in METHODS:
         return METHODS[method](automaton, length)
-    best = _shallowest_constant(automaton, length)
-    if isinstance(best, NotThisWay) and method == "constant":
-        raise NotThisWay(method, best.reason)
-    if method == "auto" and (isinstance(best, NotThisWay) or depth(length) < best.sizes.depth):
-        try:
+    try:
+        best = _shallowest_constant(automaton, length)
+    except NotThisWay:
+        if method == "constant":
+            raise
+        return METHODS["log"](automaton, length)
+    if method == "auto" and depth(length) < best.sizes.depth:
+        with suppress(NotThisWay):
             return METHODS["log"](automaton, length)
-        except NotThisWay:
-            if isinstance(best, NotThisWay):
-                raise
-    return best  # pyright: ignore[reportReturnType]
+    return best
 
 
-def _shallowest_constant(automaton: Automaton, length: int) -> Compiled | NotThisWay:
+def _shallowest_constant(automaton: Automaton, length: int) -> Compiled:
     """The first construction of constant depth that applies: they are listed from shallow to deep."""
-    refusal = NotThisWay("constant", "no construction applies")
+    reason = ""
     for method in ("memory", "counter", "grid", "cocycle", "permutation-reset", "krohn-rhodes"):
         try:
             return METHODS[method](automaton, length)
         except NotThisWay as error:
-            refusal = error
-    return refusal
+            reason = error.reason
+    raise NotThisWay("constant", reason)  # that of the construction for everything solvable
 
 
 # -- one construction each -------------------------------------------------------------------------------------------
@@ -100,13 +102,10 @@ def _group(method: str, simulator: Callable[[PermutationGroup, int], Simulator])
         group = recognise.group_of(automaton)
         if group is None:
             raise NotThisWay(method, f"{_name(automaton)} has tokens that are no bijections")
-        _require_solvable(method, automaton, group)
+        _require_solvable(method, automaton, Obstacle.of_group(group))
         if group.order == 1:
             return _counter(automaton, length)
-        try:
-            return from_simulator(automaton, length, simulator(group, length), method)
-        except ArgumentError as error:
-            raise NotThisWay(method, str(error)) from None
+        return _within_sizes(method, lambda: from_simulator(automaton, length, simulator(group, length), method))
 
     return build
 
@@ -114,42 +113,54 @@ def _group(method: str, simulator: Callable[[PermutationGroup, int], Simulator])
 def _permutation_reset(automaton: Automaton, length: int) -> Compiled:
     if not recognise.permutes_or_resets(automaton):
         raise NotThisWay("permutation-reset", f"{_name(automaton)} has tokens that are neither bijections nor constant")
-    group = PermutationGroup.generated(
-        [image for image in automaton.maps if len(set(image)) == automaton.n_states], automaton.n_states
-    )
-    _require_solvable("permutation-reset", automaton, group)
-    simulated = cocycle(group, length)
-    bound = reset_bound(simulated.bound, group.order, automaton.n_states, length)
-    return _cascaded(single_component(automaton), automaton, length, "permutation-reset", bound.record)
+    group = recognise.bijections(automaton)
+    _require_solvable("permutation-reset", automaton, Obstacle.of_group(group))
+
+    def build() -> Compiled:
+        bound = reset_bound(cocycle(group, length).bound, group.order, automaton.n_states, length)
+        return _cascaded(single_component(automaton), automaton, length, "permutation-reset", bound.record)
+
+    return _within_sizes("permutation-reset", build)
 
 
 def _krohn_rhodes(automaton: Automaton, length: int) -> Compiled:
-    _require_solvable("krohn-rhodes", automaton)
-    try:
-        maps = float(semigroup(automaton, cap=LISTED).order)
-    except ArgumentError:
-        n = automaton.n_states
-        maps = float(n) ** n if n < 100 else math.inf
-    bound = cascade_bound(automaton.n_states, automaton.n_tokens, maps, length)
-    return _cascaded(holonomy_cascade(automaton), automaton, length, "krohn-rhodes", bound)
+    def build() -> Compiled:
+        decomposed = holonomy(automaton)
+        _require_solvable("krohn-rhodes", automaton, obstacle(decomposed))
+        try:
+            maps = float(semigroup(automaton, cap=LISTED).order)
+        except ArgumentError:
+            n = automaton.n_states
+            maps = float(n) ** n if n < 100 else math.inf
+        bound = cascade_bound(automaton.n_states, automaton.n_tokens, maps, length)
+        return _cascaded(holonomy_cascade(decomposed), automaton, length, "krohn-rhodes", bound)
+
+    group = recognise.group_of(automaton)
+    if group is not None:  # found out sooner, and without a limit on the states
+        _require_solvable("krohn-rhodes", automaton, Obstacle.of_group(group))
+    return _within_sizes("krohn-rhodes", build)
 
 
 def _cascaded(cascade: Cascade, automaton: Automaton, length: int, method: str, bound: dict[str, float]) -> Compiled:
     if not cascade.sizes:
         raise NotThisWay(method, f"{_name(automaton)} has one state, so that there is nothing to decompose")
+    return compile_cascade(cascade, automaton, length, method, bound=bound)
+
+
+def _within_sizes(method: str, build: Callable[[], Compiled]) -> Compiled:
+    """What is built, or a refusal that says which size was too large."""
     try:
-        return compile_cascade(cascade, automaton, length, method, bound=bound)
+        return build()
+    except NotThisWay:
+        raise
     except ArgumentError as error:
         raise NotThisWay(method, str(error)) from None
 
 
 def _log(automaton: Automaton, length: int) -> Compiled:
-    try:
-        if recognise.group_of(automaton) is None:
-            return log_depth(automaton, length)
-        return by_points(automaton, length, smallest_action(automaton.maps))
-    except ArgumentError as error:
-        raise NotThisWay("log", str(error)) from None
+    if recognise.group_of(automaton) is None:
+        return _within_sizes("log", lambda: log_depth(automaton, length))
+    return _within_sizes("log", lambda: by_points(automaton, length, smallest_action(automaton.maps)))
 
 
 METHODS: dict[str, Callable[[Automaton, int], Compiled]] = {
@@ -166,10 +177,7 @@ METHODS: dict[str, Callable[[Automaton, int], Compiled]] = {
 """From shallow to deep, the ones for everybody last."""
 
 
-def _require_solvable(method: str, automaton: Automaton, group: PermutationGroup | None = None) -> None:
-    if group is not None and group.is_solvable:
-        return
-    found = obstacle(automaton)
+def _require_solvable(method: str, automaton: Automaton, found: Obstacle | None) -> None:
     if found is not None:
         raise NotThisWay(
             method,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sandtable.theory.automata.permutations import PermutationGroup, order_of, power
 from sandtable.worlds.automata import Automaton, Map
@@ -45,7 +46,20 @@ def group_of(automaton: Automaton) -> PermutationGroup | None:
     """The group of an automaton whose tokens are all bijections."""
     if any(len(set(image)) < automaton.n_states for image in automaton.maps):
         return None
-    return PermutationGroup.of(automaton)
+    return bijections(automaton)
+
+
+def bijections(automaton: Automaton) -> PermutationGroup:
+    """The group that those tokens generate which are bijections."""
+    return _generated(
+        tuple(image for image in automaton.maps if len(set(image)) == automaton.n_states), automaton.n_states
+    )
+
+
+@lru_cache(maxsize=8)
+def _generated(images: tuple[Map, ...], states: int) -> PermutationGroup:
+    """Kept, with what was worked out about it: every construction asks for the same group."""
+    return PermutationGroup.generated(images, states)
 
 
 def counting(automaton: Automaton) -> Counting | None:
