@@ -99,20 +99,27 @@ class Compiled:
         self, inputs: Int[Tensor, "*batch position"], start: int | str | None = None
     ) -> Int[Tensor, "*batch position"]:
         """The states q_1 … q_T that the model computes, batch by batch."""
+        return self.simulate_closely(inputs, start)[0]
+
+    def simulate_closely(
+        self, inputs: Int[Tensor, "*batch position"], start: int | str | None = None
+    ) -> tuple[Int[Tensor, "*batch position"], float]:
+        """The states, and the largest distance of a number that they are read from to the nearest integer."""
         self.automaton.require_tokens(inputs)
         rows = inputs.reshape(-1, inputs.shape[-1])
-        found = [
-            states
+        parts = [
+            (states, residual)
             for part in rows.split(self.batch(rows.shape[1]))
-            for _, states, _ in self.simulate_from(part, [self._start(start)])
+            for _, states, residual in self.simulate_from(part, [self._start(start)])
         ]
-        return torch.cat(found).reshape(inputs.shape)
+        states, residuals = zip(*parts, strict=True)
+        return torch.cat(states).reshape(inputs.shape), max(residuals)
 
     @torch.no_grad()
     def simulate_from(
         self, inputs: Int[Tensor, "row position"], starts: Iterable[int]
     ) -> Iterator[tuple[int, Int[Tensor, "row position"], float]]:
-        """(start, states, the largest distance of a number that they are read from to the nearest integer).
+        """(start, states, residual as in `simulate_closely`) for every start state.
 
         The model runs once for all start states for which it reads the same tokens: where only decoding knows q_0, as
         it does for groups, once for all of them.
