@@ -1,4 +1,4 @@
-"""The front door: list, show, verify, report, sample, topics, pretrain, decode, translate, dyck."""
+"""The front door: list, show, verify, report, sample, topics, pretrain, decode, translate, dyck, automaton, compile."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 
 from sandtable import __version__
 from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.cli.automata import automaton, compile_automaton, sampled
 from sandtable.cli.decode import decode
 from sandtable.cli.dyck import dyck
 from sandtable.cli.printing import new_console, new_table, shown
@@ -49,6 +50,7 @@ WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "drop": ("DropTask", {}),
     "fertility": ("FertilityTask", {}),
     "dialect": ("DialectTask", {}),
+    "automaton": ("Automaton", {"name": "PARITY", "length": 20}),
     "ising": ("CliqueIsing", {"size": 8, "clique": 4, "coupling": 0.3}),
 }
 _COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
@@ -223,12 +225,14 @@ def sample(
     make = getattr(worlds, kind)
     fields = list(make.__dataclass_fields__)
     given = dict(parse_setting(text, fields) for text in settings or ())
-    law = make(**(defaults | given))
+    law = sampled(defaults | given) if kind == "Automaton" else make(**(defaults | given))
     batch = law.sample(count, torch.Generator().manual_seed(seed))
-    print(f"{law}", file=sys.stderr)
+    print(law.name if kind == "Automaton" else f"{law}", file=sys.stderr)
     for row in range(count):
+        real = batch.mask[row]
         given = [] if batch.given is None else [law.vocab.text(batch.given.x[row][batch.given.mask[row]])]
-        print(" → ".join([*given, law.vocab.text(batch.x[row][batch.mask[row]])]))
+        states = [law.state_text(batch.latents["state"][row][real])] if kind == "Automaton" else []
+        print(" → ".join([*given, law.vocab.text(batch.x[row][real]), *states]))
 
 
 app.command()(topics)
@@ -236,6 +240,8 @@ app.command()(pretrain)
 app.command()(decode)
 app.command()(translate)
 app.add_typer(dyck, name="dyck")
+app.add_typer(automaton, name="automaton")
+app.command("compile")(compile_automaton)
 
 
 def _write_report(store: Path | None, cards: Mapping[str, Mapping[str, Any]]) -> Path:

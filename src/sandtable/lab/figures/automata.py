@@ -17,6 +17,8 @@ from sandtable.lab.figures.style import INK, PALETTE, WIDTH, house_style
 
 MOST_STATES = 60
 Arrows = Mapping[tuple[int, int], Sequence[str]]
+Styles = Mapping[str, dict[str, Any]]
+"""How the arrows of every token look, where tokens have colours."""
 Curve = Float[np.ndarray, "point 2"]
 _HIGH = 0.34
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -45,15 +47,13 @@ def state_diagram(
             raise ArgumentError(f"arrows[{ends}]: must lead from and to states 0 to {count - 1}")
     between = {ends: ", ".join(tokens) for ends, tokens in arrows.items() if ends[0] != ends[1]}
     longest, label = (max(map(len, texts), default=1) for texts in (states, between.values()))
-    labelled = len(between) <= min(40, 2.5 * count + 2) and label <= 12
+    labelled = len(between) <= min(60, 3 * count) and label <= 12 and (count <= 3 or len(between) < count * (count - 1))
     apart = min(1.5, max(0.55 + LETTER * longest, 0.5 + LETTER * (longest + label) if labelled else 0.75))
     with house_style():
         drawing = _Drawing(apart * placed(count, list(between), start=start or 0), states)
-        if labelled:
-            drawing.labelled(arrows)
-        else:
-            drawing.coloured(arrows)
+        styles = drawing.labelled(arrows) if labelled else drawing.coloured(arrows)
         drawing.nodes(states, start, marked)
+        drawing.key(arrows, styles)
         return drawing.sheet.finish(title, *filter(None, [note]))
 
 
@@ -69,8 +69,8 @@ class _Drawing:
 
     # -- arrows ------------------------------------------------------------------------------------------------------
 
-    def labelled(self, arrows: Arrows) -> None:
-        """One arrow for all tokens between two states, with their names beside it."""
+    def labelled(self, arrows: Arrows) -> Styles:
+        """One arrow for all tokens between two states, with their names beside it; there is nothing for a key."""
         curves = {
             ends: self.curve(*ends, bend=0.16 * (ends[::-1] in arrows)) for ends in sorted(arrows) if ends[0] != ends[1]
         }
@@ -81,15 +81,16 @@ class _Drawing:
             self.loop(state, ", ".join(arrows[state, state]))
         for ends, curve in curves.items():
             self.label(", ".join(arrows[ends]), curve)
+        return {}
 
-    def coloured(self, arrows: Arrows) -> None:
+    def coloured(self, arrows: Arrows) -> Styles:
         """An arrow for every token; one line without heads where a token leads both ways; loops are left out."""
         names = list(dict.fromkeys(token for tokens in arrows.values() for token in tokens))
-        styles = [
-            dict(color=PALETTE[i % len(PALETTE)], ls=_DASHES[i // len(PALETTE) % len(_DASHES)])
-            for i in range(len(names))
-        ]
-        for number, (name, style) in enumerate(zip(names, styles, strict=True)):
+        styles = {
+            name: dict(color=PALETTE[i % len(PALETTE)], ls=_DASHES[i // len(PALETTE) % len(_DASHES)])
+            for i, name in enumerate(names)
+        }
+        for number, (name, style) in enumerate(styles.items()):
             mine = {ends for ends, tokens in arrows.items() if name in tokens and ends[0] != ends[1]}
             for a, b in sorted(mine):
                 both = (b, a) in mine
@@ -99,7 +100,7 @@ class _Drawing:
                 curve = self.curve(a, b, bend=0.0 if twins <= 1 else 0.05 + 0.05 * (number % 4))
                 self.curves.append(curve)
                 self.sheet.arrow(curve, head=not both, lw=1.0, alpha=0.8, **style)
-        self.key(arrows, names, styles)
+        return styles
 
     def curve(self, a: int, b: int, *, bend: float) -> Curve:
         """From the rim of one state to that of another, around states in between; `bend` is a share of the way."""
@@ -206,18 +207,24 @@ class _Drawing:
         ends = [self.points[start] + way * (self.reach[start] + far) for far in (0.34, 0.03)]
         self.sheet.arrow(np.linspace(ends[0], ends[1], 10), color=PALETTE[1], lw=1.8)
 
-    def key(self, arrows: Arrows, names: Sequence[str], styles: Sequence[dict[str, Any]]) -> None:
+    def key(self, arrows: Arrows, styles: Styles) -> None:
         """The tokens and their colours, in rows below the drawing."""
-        left, bottom = self.sheet.low
-        width = max(WIDTH - 0.3, float(self.sheet.high[0]) - left)
-        x, y = 0.0, bottom - 0.3
-        for name, style in zip(names, styles, strict=True):
-            moves = any(name in tokens for ends, tokens in arrows.items() if ends[0] != ends[1])
-            text = name if moves else f"{name} (keeps every state)"
-            need = 0.5 + LETTER * len(text)
-            if x and x + need > width:
-                x, y = 0.0, y - 0.2
-            if moves:
-                self.sheet.arrow(np.array([[left + x, y], [left + x + 0.24, y]]), head=False, lw=1.6, **style)
-            self.sheet.text(left + x + 0.3, y, text, ha="left", color=style["color"] if moves else INK)
-            x += need
+        (left, bottom), right = self.sheet.low, float(self.sheet.high[0])
+        moving = {name for ends, tokens in arrows.items() if ends[0] != ends[1] for name in tokens}
+        items = {name: name if name in moving else f"{name} (keeps every state)" for name in styles}
+        if any(ends[0] == ends[1] and moving.intersection(tokens) for ends, tokens in arrows.items() if styles):
+            items[""] = "(loops are not drawn)"
+        rows, width = [[]], max(WIDTH - 0.3, right - left)
+        for name, text in items.items():
+            need = 0.16 + LETTER * len(text) + 0.3 * (name in moving)
+            if rows[-1] and sum(wide for *_, wide in rows[-1]) + need > width:
+                rows.append([])
+            rows[-1].append((name, text, need))
+        for number, row in enumerate(rows):
+            x, y = (left + right - sum(wide for *_, wide in row)) / 2, bottom - 0.26 - 0.2 * number
+            for name, text, wide in row:
+                if name in moving:
+                    self.sheet.arrow(np.array([[x, y], [x + 0.24, y]]), head=False, lw=1.6, **styles[name])
+                colour = styles[name]["color"] if name in moving else INK
+                self.sheet.text(x + 0.3 * (name in moving), y, text, ha="left", color=colour)
+                x += wide

@@ -8,6 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 Arrow = tuple[int, int]
+TRIED = 5_000
+"""Paths that are tried before a cycle is given up."""
+WIDEST = 1.7
+"""Most that a drawing may be wider than the square that its points need, in either direction."""
 Points = Float[np.ndarray, "point 2"]
 
 
@@ -25,9 +29,12 @@ def placed(count: int, arrows: Collection[Arrow], *, start: int = 0) -> Points:
     found = [_circle(_around(count, edges)), *_rings(count, arrows), _layers(near[start], edges), _springs(near)]
     found += [_stretched(cycle, count, edges) for cycle in _short_cycles(count, arrows)]
     found = [_spread(points, 1.0) for points in found]
-    return min(
-        found, key=lambda points: _crossings(points, edges) + 0.1 * float(np.prod(np.ptp(points, axis=0) + 1)) / count
-    )
+    small = [points for points in found if float(np.ptp(points, axis=0).max()) <= WIDEST * (1 + count**0.5)]
+
+    def cost(points: Points) -> float:
+        return _crossings(points, edges) + 0.1 * float(np.prod(np.ptp(points, axis=0) + 1)) / count
+
+    return min(small or found[:1], key=cost)
 
 
 def _path(count: int, edges: Sequence[Arrow]) -> list[int] | None:
@@ -115,15 +122,15 @@ def _cycles(ahead: dict[int, set[int]], size: int) -> list[list[int]]:
 def _one_cycle(ahead: dict[int, set[int]], first: int, size: int, allowed: set[int]) -> list[int] | None:
     """A directed cycle of this length through a point, by depth-first search."""
     stack = [[first]]
-    while stack:
+    for _ in range(TRIED):
+        if not stack:
+            break
         path = stack.pop()
         if len(path) == size:
             if first in ahead[path[-1]]:
                 return path
             continue
         stack += [[*path, p] for p in sorted(ahead[path[-1]] & allowed, reverse=True) if p not in path]
-        if len(stack) > 2_000:
-            return None
     return None
 
 

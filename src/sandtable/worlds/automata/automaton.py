@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,8 +79,21 @@ class Automaton:
         """The map of states of every token: q ↦ δ(q, σ)."""
         return tuple(zip(*self.table, strict=True))
 
+    @cached_property
+    def arrows(self) -> dict[tuple[int, int], tuple[str, ...]]:
+        """(q, p) → the names of the tokens that lead from q to p, where any does: what a state diagram shows."""
+        found: dict[tuple[int, int], tuple[str, ...]] = {}
+        for q, row in enumerate(self.table):
+            for token, p in zip(self.vocab.tokens, row, strict=True):
+                found[q, p] = (*found.get((q, p), ()), token)
+        return found
+
     def state_name(self, state: int) -> str:
         return self.states[state] if self.states else str(state)
+
+    def state_text(self, states: Sequence[int] | Tensor) -> str:
+        """Names of states with blanks between them."""
+        return " ".join(map(self.state_name, states.tolist() if isinstance(states, Tensor) else states))
 
     def state(self, which: int | str) -> int:
         """A state by its number or its name."""
