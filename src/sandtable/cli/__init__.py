@@ -225,7 +225,7 @@ def sample(
     make = getattr(worlds, kind)
     fields = list(make.__dataclass_fields__)
     given = dict(parse_setting(text, fields) for text in settings or ())
-    law = sampled(defaults | given) if kind == "Automaton" else make(**(defaults | given))
+    law: Any = sampled(defaults | given) if kind == "Automaton" else make(**(defaults | given))
     batch = law.sample(count, torch.Generator().manual_seed(seed))
     print(law.name if kind == "Automaton" else f"{law}", file=sys.stderr)
     for row in range(count):

@@ -25,7 +25,8 @@ class Sheet:
     """Axes without a frame; `finish` gives them their limits, a title above and notes below."""
 
     def __init__(self) -> None:
-        self.figure = Figure(layout="none")
+        self.figure = Figure()
+        self.figure.set_layout_engine("none")  # whatever the house style says: places are in inches
         self.axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set_axis_off()
         self.low, self.high = np.full(2, np.inf), np.full(2, -np.inf)
