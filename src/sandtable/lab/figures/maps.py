@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
@@ -29,6 +30,9 @@ from sandtable.lab.figures.style import (
     vector,
 )
 
+UNSIGNED = ListedColormap(colormaps["RdBu_r"](np.linspace(0.5, 1, 256)), "unsigned")
+"""From white at 0 to dark red."""
+
 
 def heatmaps(
     matrices: Mapping[str, ArrayLike],
@@ -44,8 +48,8 @@ def heatmaps(
 ) -> Figure:
     """Matrices side by side on a diverging scale symmetric about 0, thin lines between blocks of `block` rows.
 
-    `shared` gives all panels one scale and one colour bar; `limit` fixes the scale to [−limit, limit]. `rows` and
-    `columns` name the rows and columns of every matrix.
+    Where no entry is negative, as in attention, the scale is its upper half. `shared` gives all panels one scale and
+    one colour bar; `limit` fixes its end. `rows` and `columns` name the rows and columns of every matrix.
     """
     if not matrices:
         raise ArgumentError("matrices={}: must hold at least one matrix")
@@ -63,6 +67,7 @@ def heatmaps(
     across = min(len(arrays), 2 if len(arrays) in (2, 4) else 3)
     down = -(-len(arrays) // across)
     common = limit or _reach(list(arrays.values()))
+    signed = any((array < 0).any() for array in arrays.values())
     width, side = WIDTH, (WIDTH - 0.7) / max(across, 1.6)
     height = side + 0.28
     if rows is not None or columns is not None:  # room for names
@@ -77,7 +82,8 @@ def heatmaps(
         image = None
         for place, (axes, (label, array)) in enumerate(zip(grid.flat, arrays.items(), strict=False)):
             reach = common if shared else (limit or _reach([array]))
-            image = axes.imshow(array, cmap="RdBu_r", vmin=-reach, vmax=reach, interpolation="none")
+            colours = colormaps["RdBu_r"] if signed else UNSIGNED
+            image = axes.imshow(array, cmap=colours, vmin=-reach * signed, vmax=reach, interpolation="none")
             axes.set_title(textwrap.fill(label, 44 // across), color=INK)
             axes.grid(False)
             first = place % across == 0
