@@ -1,4 +1,4 @@
-"""Nets trained on automata (Liu et al. 2023, section 4 and appendix B), and all that the claims measure on them.
+"""Nets trained on automata (Liu et al. 2023, section 4 and appendix B).
 
 GPT-like nets have pre-norm layers with biases, GELU and a linear head at every position; LSTMs PyTorch's layers. Arms
 with the same seeds see the same data. Not stated in the paper and chosen here: a warm-up of `WARMUP` steps, then a
@@ -8,24 +8,23 @@ enough for one CPU thread; `PAPER` nets have the published sizes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from sandtable.arguments import one_of
-from sandtable.claims.automata.tasks import task
+from sandtable.claims.automata.trained.tasks import task
 from sandtable.lab import Lab
 from sandtable.models import LSTM, Stack, Transformer
 from sandtable.objectives import EveryState, RandomShift, RevealedStates, Scratchpad
 from sandtable.probes import automata as probe
 from sandtable.training import Adam, Fit, Linear, Recipe
 from sandtable.worlds import Batch
-from sandtable.worlds.automata import Automaton, Bernoulli, Counted
+from sandtable.worlds.automata import Automaton
 
 WARMUP = 100
 CLIP = 1.0
@@ -36,8 +35,7 @@ SHIFT = 10
 FAR = 8
 """Longest rows, in lengths of a training row, that position vectors are made for."""
 CHUNK = 8
-ROWS = {"smoke": 100, "desk": 500, "paper": 2048}
-LOOKS, LOOK_ROWS = 160, 64
+LOOKS, LOOK_ROWS = 120, 64
 """How often a net is looked at in training, for curves, and on how many rows, always the same."""
 SUPERVISION = ("states", "shifted", "scratchpad")
 
@@ -81,7 +79,8 @@ class GPT:
         return task(self.task, self.length)
 
     def recipe(self) -> Recipe:
-        world, pad = self.world, one_of("supervision", self.supervision, SUPERVISION) == "scratchpad"
+        one_of("supervision", self.supervision, SUPERVISION)
+        world, pad = self.world, self.writes
         longest = None if self.positions in (None, "alibi") else (FAR * (1 + pad) + SHIFT) * self.length
         model = Transformer(
             world.n_tokens + (world.n_states if pad else 0),
@@ -101,8 +100,17 @@ class GPT:
         return _recipe(model, world, self)
 
     @property
+    def sequences(self) -> int:
+        """Rows seen in training."""
+        return self.steps * self.size.batch
+
+    @property
+    def writes(self) -> bool:
+        return self.supervision == "scratchpad"
+
+    @property
     def objective(self) -> EveryState | RandomShift:
-        if self.supervision == "scratchpad":
+        if self.writes:
             return Scratchpad(tokens=self.world.n_tokens)
         plain = EveryState() if self.reveal == 1.0 else RevealedStates(reveal=self.reveal)
         return RandomShift(plain, SHIFT * self.length) if self.supervision == "shifted" else plain
@@ -135,9 +143,58 @@ class Recurrent:
 Net = GPT | Recurrent
 
 
+@dataclass(frozen=True)
+class Family:
+    """GPTs, scratchpads and LSTMs of one size on one task."""
+
+    task: str = "C2"
+    length: int = 20
+    layers: int = 2
+    size: Size = QUICK
+    steps: int = 6000
+    lstm: Size = DESK_LSTM
+    lstm_steps: int = 300
+    pad_steps: int = 1000
+
+    @property
+    def gpt(self) -> GPT:
+        return GPT(self.task, length=self.length, layers=self.layers, size=self.size, steps=self.steps)
+
+    @property
+    def shifted(self) -> GPT:
+        return replace(self.gpt, supervision="shifted")
+
+    @property
+    def unplaced(self) -> GPT:
+        """Without positions."""
+        return replace(self.gpt, positions=None)
+
+    @property
+    def pad(self) -> GPT:
+        """States written between tokens; the bias towards what is near takes the place of position vectors."""
+        return replace(self.plain_pad, positions="alibi")
+
+    @property
+    def plain_pad(self) -> GPT:
+        return replace(self.gpt, supervision="scratchpad", steps=self.pad_steps)
+
+    @property
+    def recurrent(self) -> Recurrent:
+        return Recurrent(self.task, length=self.length, size=self.lstm, steps=self.lstm_steps)
+
+
+PARITY = Family()
+BRACKETS = Family("DYCK", length=14, steps=1500, lstm_steps=1500)
+PAPER_PARITY = Family(
+    length=40, layers=8, size=PAPER, steps=37_500, lstm=PAPER_LSTM, lstm_steps=10_000, pad_steps=10_000
+)
+PAPER_BRACKETS = replace(PAPER_PARITY, task="DYCK")
+
+
 def _recipe(model: Transformer | LSTM, world: Automaton, net: Net) -> Recipe:
-    # A scratchpad is not looked at in training: writing it takes as long as dozens of steps.
-    look = None if _writes(net) else Look(model, world, probe.answers)
+    # Only what answers in one pass and has a curve worth seeing: a scratchpad takes as long to write as dozens of steps,
+    # and an LSTM is done after a few hundred.
+    look = Look(model, world) if isinstance(net, GPT) and not net.writes else None
     return Recipe(
         model,
         world,
@@ -161,7 +218,6 @@ class Look:
 
     model: Transformer | LSTM
     world: Automaton
-    answer: probe.Answer
 
     @cached_property
     def batch(self) -> Batch:
@@ -169,7 +225,7 @@ class Look:
 
     def __call__(self, params: Mapping[str, Tensor]) -> Float[Tensor, " models"]:
         device = next(iter(params.values())).device
-        said = self.answer(Stack(self.model, params).to(device), self.batch.x)
+        said = probe.answers(Stack(self.model, params).to(device), self.batch.x)
         return (said == self.batch.latents["label"]).double().mean((1, 2))
 
 
@@ -180,69 +236,3 @@ def train(lab: Lab, net: Net) -> Fit:
 def models(lab: Lab, net: Net) -> Stack:
     """The averaged weights, on the lab's device."""
     return train(lab, net).averaged.to(lab.device)
-
-
-# -- measurements, one row per seed ----------------------------------------------------------------------------------
-
-
-def _writes(net: Net) -> bool:
-    return isinstance(net, GPT) and net.supervision == "scratchpad"
-
-
-def _answer(net: Net) -> probe.Answer:
-    return probe.write_states if _writes(net) else probe.answers
-
-
-def accuracies(lab: Lab, net: Net, worlds: Sequence[Automaton]) -> dict[str, np.ndarray]:
-    """Per seed and world, the accuracy over all positions, at the last position, and by position in the first world.
-
-    "shuffled" is the first against the labels of another row. All nets are asked the same rows.
-    """
-    stack, rows = models(lab, net), ROWS[lab.scale]
-    overall, last, first = [], [], {}
-    for i, world in enumerate(worlds):
-        batch = world.sample(rows, torch.Generator().manual_seed(i))
-        said, label = _answer(net)(stack, batch.x), batch.latents["label"]
-        right = (said == label).double()
-        overall.append(right.mean((1, 2)))
-        last.append(right[:, :, -1].mean(1))
-        if i == 0:
-            shuffled = (said == label.roll(1, 0)).double().mean((1, 2))
-            first = {"by position": right.mean(1).numpy(), "shuffled": shuffled.numpy()}
-    return {"overall": torch.stack(overall, 1).numpy(), "last": torch.stack(last, 1).numpy(), **first}
-
-
-def in_distribution(lab: Lab, net: Net) -> dict[str, np.ndarray]:
-    return accuracies(lab, net, [net.world])
-
-
-def by_length(lab: Lab, net: Net, lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
-    return accuracies(lab, net, [replace(net.world, length=length) for length in lengths])
-
-
-def by_rate(lab: Lab, net: Net, rates: tuple[float, ...]) -> dict[str, np.ndarray]:
-    """On bits that are 1 with each of these probabilities."""
-    return accuracies(lab, net, [replace(net.world, law=Bernoulli(rate)) for rate in rates])
-
-
-def by_count(lab: Lab, net: Net, counts: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """On bits with exactly so many ones."""
-    return accuracies(lab, net, [replace(net.world, law=Counted(count)) for count in counts])
-
-
-def by_pair(lab: Lab, net: Net) -> dict[str, np.ndarray]:
-    """Accuracy on bits at every pair (position t, ones so far c), each asked on as many rows; NaN where c > t."""
-    stack, rows, length = models(lab, net), ROWS[lab.scale] // 5, net.length
-    found = torch.full((len(stack), length, length + 1), torch.nan, dtype=torch.float64)
-    for t in range(1, length + 1):
-        for c in range(t + 1):
-            world = replace(net.world, length=t, law=Counted(c))
-            batch = world.sample(rows, torch.Generator().manual_seed(t))
-            right = _answer(net)(stack, batch.x)[..., -1] == batch.latents["label"][:, -1]
-            found[:, t - 1, c] = right.double().mean(1)
-    return {"accuracy": found.numpy()}
-
-
-def curves(lab: Lab, net: Net) -> dict[str, np.ndarray]:
-    """Accuracy over training, of the weights as they are ("raw") and of their moving averages ("ema")."""
-    return {name: values.double().numpy() for name, values in train(lab, net).watched.items()}
