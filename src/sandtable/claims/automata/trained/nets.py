@@ -192,8 +192,8 @@ PAPER_BRACKETS = replace(PAPER_PARITY, task="DYCK")
 
 
 def _recipe(model: Transformer | LSTM, world: Automaton, net: Net) -> Recipe:
-    # Only what answers in one pass and has a curve worth seeing: a scratchpad takes as long to write as dozens of steps,
-    # and an LSTM is done after a few hundred.
+    # Only what answers in one pass and has a curve worth seeing: a scratchpad takes as long to write as dozens of
+    # steps, and an LSTM is done after a few hundred.
     look = Look(model, world) if isinstance(net, GPT) and not net.writes else None
     return Recipe(
         model,
