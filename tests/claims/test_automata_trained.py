@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-import torch
 
 from sandtable.claims.automata import trained
-from sandtable.claims.automata.trained import depth, length, measures, parity
-from sandtable.claims.automata.trained.nets import BRACKETS, DESK, DESK_LSTM, GPT, PARITY, Recurrent
+from sandtable.claims.automata.trained import depth, length, measures, parity, positions, stability, supervision
+from sandtable.claims.automata.trained.nets import BRACKETS, DESK, DESK_LSTM, PARITY
 from sandtable.lab import Lab, Store
 
 TINY = replace(DESK, width=8, heads=2, mlp=8, batch=2)
@@ -35,6 +33,13 @@ SMALL = {
     "automata/parity-coverage": parity.Met(**FEW),
     "automata/length-generalisation": length.Lengths(replace(PARITY, **FEW), replace(BRACKETS, **FEW)),
     "automata/depth-sweep": depth.Sweep(depths=(1, 2, 3), length=4, size=TINY, steps=2),
+    "automata/indirect": supervision.Indirect(length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2),
+    "automata/incomplete": supervision.Incomplete(
+        reveals=(1.0, 0.5), length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2
+    ),
+    "automata/instability": stability.Curves(replace(PARITY, **FEW), replace(BRACKETS, **FEW)),
+    "automata/ema": stability.Curves(replace(PARITY, **FEW), replace(BRACKETS, **FEW)),
+    "automata/positions": positions.Positions(length=4, layers=1, size=TINY, steps=2),
 }
 
 

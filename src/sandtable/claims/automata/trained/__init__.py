@@ -1,6 +1,13 @@
 """Claims on nets that are trained on automata, not compiled from them."""
 
-from sandtable.claims.automata.trained import depth, length, parity
+from sandtable.claims.automata.trained import depth, length, parity, positions, stability, supervision
 from sandtable.lab import Claim
 
-CLAIMS: tuple[Claim, ...] = (*parity.CLAIMS, *length.CLAIMS, *depth.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (
+    *depth.CLAIMS,
+    *parity.CLAIMS,
+    *length.CLAIMS,
+    *supervision.CLAIMS,
+    *stability.CLAIMS,
+    *positions.CLAIMS,
+)

@@ -74,16 +74,17 @@ def _checks(settings: Lengths, task: str, found: Mapping[str, np.ndarray]) -> li
     id="automata/length-generalisation",
     statement=(
         "At three times the length of training rows, most GPTs with sinusoidal positions name at most 80 % of states "
-        "rightly, of parity and of words of brackets; LSTMs name 99.9 % of parities. GPTs that write states between tokens name 95 % "
-        "if a bias towards what is near (ALiBi) takes the place of positions, at least 20 points more than with positions. "
-        "On brackets, random shifts of positions in training, or no positions, give GPTs at least 5 points."
+        "rightly, of parity and of words of brackets; LSTMs name 99.9 % of parities. GPTs that write states between "
+        "tokens name 95 % if a bias towards what is near (ALiBi) takes the place of positions, at least 20 points "
+        "more than with positions. On brackets, random shifts of positions in training, or no positions, give GPTs "
+        "at least 5 points."
     ),
     source=liu("Figures 3.9 and 3.21, length generalisation"),
     scales={"desk": Lengths(), "paper": Lengths(PAPER_PARITY, PAPER_BRACKETS)},
     controls=(
         Control(
             "untrained", {"untrained": True},
-            ("parity: LSTM", *(f"{task}: {name}" for task in WORDS for name in ("scratchpad", "ALiBi over sinusoidal"))),
+            ("parity: LSTM", *(f"{task}: {arm}" for task in WORDS for arm in ("scratchpad", "ALiBi over sinusoidal"))),
         ),
         Control("at trained lengths", {"judged": 1.0}, tuple(f"{task}: GPT" for task in WORDS)),
         Control("arms exchanged", {"exchanged": True}, ("brackets: shifted positions", "brackets: no positions")),
@@ -103,11 +104,11 @@ def lengths(settings: Lengths, lab: Lab) -> Evidence:
         figures={task: lambda task=task: _figure(settings, task, found[task]) for task in found},
         tables={"accuracy": Table(["task", "net", *(f"{share:g} T" for share in LENGTHS)], rows)},
         notes=[
-            "Published as curves: GPTs are near 100 % up to the trained length T = 40 and drop sharply; shifts and no "
-            "positions help much, imperfectly; LSTMs and scratchpads with a recency bias stay at 100 %; scratchpads "
-            "without it do not help. Small GPTs need some ten thousand steps for parity with shifted positions, and more "
-            "without positions: these two are asked on brackets alone. LSTMs are judged on parity alone: small ones still gain on "
-            "long words of brackets when trained for longer."
+            "Published as curves: GPTs are near 100 % up to the trained length T = 40 and drop sharply; shifts and "
+            "no positions help much, imperfectly; LSTMs and scratchpads with a recency bias stay at 100 %; "
+            "scratchpads without it do not help. Small GPTs need some ten thousand steps for parity with shifted "
+            "positions, and more without positions: these two are asked on brackets alone. LSTMs are judged on "
+            "parity alone: small ones still gain on long words of brackets when trained for longer."
         ],
     )
 

@@ -42,9 +42,9 @@ def predicted(settings: Family) -> np.ndarray:
 @claim(
     id="automata/ood-parity",
     statement=(
-        "Most GPTs trained on the parities of prefixes of fair bits name at least 99 % of them rightly, but at most 95 % "
-        "once ones are rare or frequent (the worst of nine rates from 0.05 to 0.95). LSTMs, and GPTs that write their "
-        "states between the tokens and prefer what is near (ALiBi), name at least 99.9 % at every rate."
+        "Most GPTs trained on the parities of prefixes of fair bits name at least 99 % of them rightly, but at most "
+        "95 % once ones are rare or frequent (the worst of nine rates from 0.05 to 0.95). LSTMs, and GPTs that write "
+        "their states between the tokens and prefer what is near (ALiBi), name at least 99.9 % at every rate."
     ),
     source=liu("Figures 3.8 and 3.20, out-of-distribution generalisation"),
     scales={"desk": Rates(), "paper": Rates(**vars(PAPER_PARITY))},
@@ -172,11 +172,11 @@ def learned(settings: Family, lab: Lab) -> np.ndarray:
 @claim(
     id="automata/parity-coverage",
     statement=(
-        "If a net knew parities just at the pairs (position, number of ones) that it met in training, its accuracy at "
-        "any share of ones would follow. Small GPTs that know fair bits agree with that where ones are rare (within "
-        "0.03 at rates 0.05, 0.1 and 0.2) and fall short of it where they are frequent: they know pairs that they hardly "
-        "met if the number of ones is common elsewhere, better than pairs met a hundred times whose number of ones is "
-        "seldom met anywhere."
+        "If a net knew parities just at the pairs (position, number of ones) that it met in training, its accuracy "
+        "at any share of ones would follow. Small GPTs that know fair bits agree with that where ones are rare "
+        "(within 0.03 at rates 0.05, 0.1 and 0.2) and fall short of it where they are frequent: they know pairs that "
+        "they hardly met if the number of ones is common elsewhere, better than pairs met a hundred times whose "
+        "number of ones is seldom met anywhere."
     ),
     source=liu("Figures 3.8 and 3.20; the prediction is worked out here"),
     scales={"desk": Met()},
@@ -243,10 +243,10 @@ def coverage_of_pairs(settings: Met, lab: Lab) -> Evidence:
             ),
         },
         notes=[
-            f"{int(able.sum())} of {len(able)} nets know fair bits (99 %) and are judged. Rare pairs were met fewer than "
-            f"{RARE:g} times on average, their numbers of ones at more than {SELDOM:.1%} of all positions; rare counts "
-            f"the other way round, at pairs met more than {OFTEN:g} times. The published nets (T = 40, 8 layers) fail "
-            "more where ones are few."
+            f"{int(able.sum())} of {len(able)} nets know fair bits (99 %) and are judged. Rare pairs were met fewer "
+            f"than {RARE:g} times on average, their numbers of ones at more than {SELDOM:.1%} of all positions; rare "
+            f"counts the other way round, at pairs met more than {OFTEN:g} times. The published nets (T = 40, 8 "
+            "layers) fail more where ones are few."
         ],
     )
 
