@@ -1,12 +1,23 @@
 """What the claims on trained nets measure, after two steps of training and against counting once more."""
 
+import itertools
 from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from sandtable.claims.automata import trained
 from sandtable.claims.automata.trained import depth, length, measures, parity, positions, stability, supervision
-from sandtable.claims.automata.trained.nets import BRACKETS, DESK, DESK_LSTM, PARITY
+from sandtable.claims.automata.trained.nets import (
+    BRACKETS,
+    DESK,
+    DESK_LSTM,
+    PAPER_BRACKETS,
+    PAPER_PARITY,
+    PARITY,
+    Recurrent,
+)
 from sandtable.lab import Lab, Store
 
 TINY = replace(DESK, width=8, heads=2, mlp=8, batch=2)
@@ -50,3 +61,58 @@ def test_claims_run_for_two_steps(lab, claim):
     assert {name for control in claim.controls for name in control.refutes} == names
     for draw in evidence.figures.values():
         assert draw().axes
+
+
+def test_published_sizes_can_be_built():
+    nets = [PAPER_PARITY.gpt, PAPER_PARITY.shifted, PAPER_PARITY.pad, PAPER_BRACKETS.recurrent]
+    nets.append(depth.depth_sweep.scales["paper"].net("S5", 4))
+    for net in nets:
+        recipe = net.recipe()
+        assert recipe.source.length == net.length
+        width = 64 if isinstance(net, Recurrent) else 512
+        assert recipe.model.embed.W_E.shape[1] == width
+
+
+def by_heart(stack, x):
+    """Parity, but wrong wherever two ones have been read."""
+    ones = x.cumsum(-1)
+    return torch.where(ones == 2, 1 - ones % 2, ones % 2).expand(2, *x.shape)
+
+
+def test_pairs_are_told_apart(lab, monkeypatch):
+    monkeypatch.setattr(measures, "_answer", lambda net: by_heart)
+    found = measures.by_pair(lab, replace(PARITY, **FEW).gpt)["accuracy"]
+    for t in range(5):
+        expected = [1.0, 1.0, 0.0, 1.0, 1.0, 1.0][: t + 2] + [np.nan] * (4 - t)
+        np.testing.assert_array_equal(found[:, t], [expected] * 2)
+
+
+def test_other_rows_are_asked_with_their_own_number_of_ones(lab, monkeypatch):
+    monkeypatch.setattr(measures, "_answer", lambda net: by_heart)
+    found = measures.by_count(lab, replace(PARITY, **FEW).gpt, (0, 1, 5))
+    np.testing.assert_allclose(found["overall"], [[1, 1, 0.8]] * 2)
+    np.testing.assert_array_equal(found["last"], [[1, 1, 1]] * 2)
+
+
+def test_kinds_of_pairs(monkeypatch):
+    settings = parity.Met(length=8, steps=100)
+    monkeypatch.setattr(parity, "SELDOM", 0.01)
+    rare, common = parity.kinds(settings).values()
+    rows = np.array(list(itertools.product((0, 1), repeat=8))).cumsum(1)
+    visits = np.array([[(rows[:, t] == c).mean() for c in range(9)] for t in range(8)]) * 100 * settings.size.batch
+    seldom = visits.sum(0) < 0.01 * visits.sum()
+    for t, c in itertools.product(range(8), range(9)):
+        assert rare[t, c] == (c <= t + 1 and not seldom[c] and visits[t, c] < 5)
+        assert common[t, c] == (c <= t + 1 and seldom[c] and visits[t, c] > parity.OFTEN)
+
+
+def test_times_and_falls_of_curves():
+    values = np.array([[0.5, 0.96, 0.9, 0.99], [0.5, 0.6, 0.4, 0.7]])
+    np.testing.assert_array_equal(stability.times([0, 10, 20, 30], values, 0.95), [10, 30])
+    np.testing.assert_allclose(stability.falls(values), [0.06, 0.2])
+
+
+def test_sufficient_depth_beside_the_published_one():
+    cells = {1: np.array([0.3, 0.5]), 2: np.array([0.8, 0.999]), 3: np.array([1.0, 1.0])}
+    table = depth._sufficient(depth.Sweep(), {"C2": cells, "S5": {1: np.array([0.2]), 2: np.array([0.3])}})
+    assert table.rows == [["C2", "2", "2"], ["S5", "more than 2", "13"]]

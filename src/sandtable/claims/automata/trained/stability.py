@@ -13,16 +13,15 @@ from sandtable.arguments import one_of
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import BRACKETS, PAPER_BRACKETS, PAPER_PARITY, PARITY, Family, train
+from sandtable.claims.automata.trained.parity import MANY, MOST, SEEDS
 from sandtable.lab import Control, Evidence, Lab, Table, claim, orders, passing, statistic
 from sandtable.lab.figures import curves, strips
 from sandtable.probes import automata as probe
 
-SEEDS = {"desk": 16, "paper": 16}
 LEARNED, DROP = 0.95, 0.05
 SPREAD = math.log(2) / 2.85
 """The standard deviation of log times from which on the slowest of eight nets takes twice as long as the fastest, on
 average: the range of eight normal numbers is 2.85 of theirs."""
-MOST = 0.5
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def _spread(times: np.ndarray) -> float:
         Control("brackets, which are learned steadily, at 70 %", {"asked": "brackets", "learned": 0.7}, ("times",)),
         Control("untrained", {"untrained": True}, ("falls",)),
     ),
-    seeds=SEEDS,
+    seeds=MANY,
 )
 def instability(settings: Curves, lab: Lab) -> Evidence:
     steps, found = watched(lab, settings.family(settings.asked))
