@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from sandtable.claims.automata import trained
-from sandtable.claims.automata.trained import depth, length, measures, parity, positions, stability, supervision
+from sandtable.claims.automata.trained import (
+    attention,
+    depth,
+    length,
+    measures,
+    parity,
+    positions,
+    stability,
+    supervision,
+)
 from sandtable.claims.automata.trained.nets import (
     BRACKETS,
     DESK,
@@ -44,6 +53,7 @@ SMALL = {
     "automata/parity-coverage": parity.Met(**FEW),
     "automata/length-generalisation": length.Lengths(replace(PARITY, **FEW), replace(BRACKETS, **FEW)),
     "automata/depth-sweep": depth.Sweep(depths=(1, 2, 3), length=4, size=TINY, steps=2),
+    "automata/attention-heads": attention.Heads(length=12, size=TINY, steps=2),
     "automata/indirect": supervision.Indirect(length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2),
     "automata/incomplete": supervision.Incomplete(
         reveals=(1.0, 0.5), length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2
@@ -116,3 +126,10 @@ def test_sufficient_depth_beside_the_published_one():
     cells = {1: np.array([0.3, 0.5]), 2: np.array([0.8, 0.999]), 3: np.array([1.0, 1.0])}
     table = depth._sufficient(depth.Sweep(), {"C2": cells, "S5": {1: np.array([0.2]), 2: np.array([0.3])}})
     assert table.rows == [["C2", "2", "2"], ["S5", "more than 2", "13"]]
+
+
+def test_heads_are_those_that_look_at_walls():
+    found = {"wall": np.array([[1.0, 3.0], [5.0, 2.0]]), "other wall": np.array([[4.0, 2.0], [1.0, 6.0]])}
+    found["before"] = np.array([[0.1, 0.2], [0.3, 0.4]])
+    for name, expected in {"own": [3, 5], "another row's": [2, 1], "before": [0.2, 0.3]}.items():
+        np.testing.assert_array_equal(attention.at_walls(found)[name], expected)
