@@ -234,7 +234,7 @@ def coverage_of_pairs(settings: Met, lab: Lab) -> Evidence:
                     f"{GPTS}, mean over seeds": _edge(pairs.mean(0)),
                     "if known when met": _edge(coverage.known(coverage.met(settings.length, drawn))),
                 },
-                title="Twice the accuracy less one: position (down), ones so far (across)",
+                title="Accuracy at pairs, twice less one",
                 limit=1.0,
                 xlabel="ones so far",
                 ylabel="position",

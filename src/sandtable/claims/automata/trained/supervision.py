@@ -60,7 +60,7 @@ class Indirect:
         Control("labels of another row", {"shuffled": True}, ("GPT", "LSTM")),
         Control("kinds of positions exchanged", {"exchanged": True}, ("sinusoidal over linear",)),
     ),
-    seeds=16,
+    seeds=8,
 )
 def indirect(settings: Indirect, lab: Lab) -> Evidence:
     arms = {"GPT": settings.gpt, "LSTM": settings.recurrent}
