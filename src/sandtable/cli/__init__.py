@@ -132,6 +132,9 @@ def verify(
     seed_base: Annotated[int, typer.Option(help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(help="Claims to run side by side, each in a process of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads of each job (default: the cores, shared).")] = None,
+    on: Annotated[
+        str | None, typer.Option("--on", help="ray, or ray://HOST:PORT: spread claims and seeds over a Ray cluster.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -175,6 +178,7 @@ def verify(
                 fresh=fresh,
                 jobs=jobs,
                 threads=threads,
+                on=on,
                 files=files or (),
                 changes=changes,
                 progress=progress,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from sandtable.lab.keys import describe, fingerprint, source_hash
 from sandtable.lab.store import CHECKSUMS, Store, remove
 
 _SEEDS = "__seeds__"
+BLOCK = 8
+"""Seeds b·BLOCK … (b+1)·BLOCK − 1 are measured together where several processes share the work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,8 @@ class Lab:
     """What a claim's function is given besides its settings.
 
     Trained models (`fit`) and measurements (`measure`) are artefacts of the store, shared by every claim and control
-    that asks for the same. With `fresh`, those older than `started` do not count.
+    that asks for the same. With `fresh`, those older than `started` do not count. `spread(lab, what, blocks, args,
+    kwargs)` has other processes do `lab.fit` or `lab.measure` for blocks of seeds, into the same store.
     """
 
     seeds: Sequence[int] = (0,)
@@ -37,6 +41,7 @@ class Lab:
     fresh: bool = False
     started: float = field(default_factory=time.time)
     progress: Callable[[str], object] | None = None
+    spread: Callable[..., object] | None = None
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +70,8 @@ class Lab:
         chunk = whole("chunk", recipe.chunk)
         key = self._key("fit", recipe) | {"recipe": describe(recipe)}
         folder = self.store.path("fits", fingerprint(key)[:32])
+        missing = [s for s in self.seeds if not self._counts(folder / f"chunk-{s // chunk}" / CHECKSUMS)]
+        self._share("fit", _blocks(missing, chunk), recipe)
         fits = [self._chunk(recipe, folder, c, key) for c in sorted({seed // chunk for seed in self.seeds})]
         whole_fit = fits[0] if len(fits) == 1 else type(fits[0]).join(fits)
         return whole_fit.select(list(self.seeds))
@@ -79,12 +86,14 @@ class Lab:
         }
         folder = self.store.path("measures", fingerprint(key)[:32])
         rows = self._rows(folder)
-        if any(seed not in rows for seed in self.seeds):
-            with self.store.lock(folder, waiting=self._waiting):
+        if missing := [seed for seed in self.seeds if seed not in rows]:
+            self._share("measure", _blocks(missing, BLOCK), function, *args, **kwargs)
+            with self._locked(folder, missing):
                 rows = self._rows(folder)
                 missing = [seed for seed in self.seeds if seed not in rows]
                 if missing:
-                    arrays = _checked(function, function(self.only(missing), *args, **kwargs), len(missing))
+                    lab = dataclasses.replace(self, seeds=missing, spread=None)  # who holds locks waits for nobody
+                    arrays = _checked(function, function(lab, *args, **kwargs), len(missing))
                     self.store.write_json(folder / "key.json", {"key": key})
                     self.store.write_arrays(folder / _block(missing), {_SEEDS: np.array(missing), **arrays})
                     rows |= _by_seed(missing, arrays)
@@ -110,6 +119,19 @@ class Lab:
                     self.store.write_folder(place, lambda inside: make(self.say, inside, *args, **kwargs))
             self._memo[str(place)] = place
         return place
+
+    def _share(self, what: str, blocks: Sequence[Sequence[int]], *args: Any, **kwargs: Any) -> None:
+        """Have several blocks of seeds computed elsewhere; whoever asked then finds them in the store."""
+        if self.spread is not None and len(blocks) > 1:
+            self.spread(self, what, blocks, args, kwargs)
+
+    @contextlib.contextmanager
+    def _locked(self, folder: Path, seeds: Sequence[int]) -> Iterator[None]:
+        """Hold the blocks of these seeds, the lowest first, so that two who want the same cannot wait in a circle."""
+        with contextlib.ExitStack() as held:
+            for block in sorted({seed // BLOCK for seed in seeds}):
+                held.enter_context(self.store.lock(folder / f"block-{block}", waiting=self._waiting))
+            yield
 
     def _key(self, kind: str, *things: Any) -> dict[str, Any]:
         """What every key covers besides the thing itself."""
@@ -215,6 +237,11 @@ def _to_numpy(value: Any) -> np.ndarray:
 
 def _by_seed(seeds: Sequence[int], arrays: dict[str, np.ndarray]) -> dict[int, dict[str, np.ndarray]]:
     return {seed: {name: array[row] for name, array in arrays.items()} for row, seed in enumerate(seeds)}
+
+
+def _blocks(seeds: Sequence[int], size: int) -> list[list[int]]:
+    """The seeds, split at the multiples of `size`."""
+    return [[seed for seed in seeds if seed // size == block] for block in sorted({seed // size for seed in seeds})]
 
 
 def _block(seeds: Sequence[int]) -> str:

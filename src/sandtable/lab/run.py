@@ -28,6 +28,7 @@ from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
 from sandtable.lab.keys import fingerprint, source_hash, sources_of
 from sandtable.lab.laboratory import Lab, resolve_device
+from sandtable.lab.ray import on_cluster, spread, spreader
 from sandtable.lab.registry import card, find, shown
 from sandtable.lab.store import Store, StoreError
 from sandtable.lab.verdict import judge
@@ -91,6 +92,7 @@ class Plan:
     fresh: bool = False
     files: tuple[str, ...] = ()
     changes: tuple[tuple[str, Any], ...] = ()
+    cluster: str = ""
     started: float = field(default_factory=time.time)
 
     def settings(self, claim: Claim) -> Any:
@@ -110,6 +112,7 @@ class Plan:
             fresh=self.fresh,
             started=self.started,
             progress=progress,
+            spread=spreader(self) if self.cluster else None,
         )
 
 
@@ -124,6 +127,7 @@ def verify(
     fresh: bool = False,
     jobs: int = 1,
     threads: int | None = None,
+    on: str | None = None,
     files: Sequence[Path | str] = (),
     changes: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -132,6 +136,7 @@ def verify(
 
     `changes` replaces settings in all claims that have them, such as the model. With `jobs` > 1 the claims
     are spread over that many processes of `threads` threads each; they must then come from entry points or `files`.
+    `on` "ray" or "ray://host:port" spreads claims and their seeds over a Ray cluster in the same way.
     """
     progress = progress or Progress()
     one_of("scale", scale, SCALES)
@@ -141,8 +146,8 @@ def verify(
         scale=scale,
         seeds=None if seeds is None else whole("seeds", seeds),
         seed_base=whole("seed_base", seed_base, least=0),
-        device=resolve_device(device),
-        threads=whole("threads", threads) if threads is not None else default_threads(jobs),
+        device=resolve_device(device) if on is None else on_cluster(on, device, jobs),
+        threads=whole("threads", threads) if threads is not None else 1 if on else default_threads(jobs),
         store=str(folder.root),
         fresh=fresh,
         files=tuple(str(file) for file in files),
@@ -153,6 +158,8 @@ def verify(
         if scale not in item.scales:
             progress.say(f"skipped {item.id}: it has no {scale} scale, only {', '.join(item.scales)}")
     chosen = [item for item in claims if scale in item.scales]
+    if on is not None and chosen:
+        return spread(chosen, plan, on, progress)
     if jobs > 1 and len(chosen) > 1:
         return _spread(chosen, plan, min(jobs, len(chosen)), progress)
     before = torch.get_num_threads()
@@ -371,7 +378,7 @@ def _spread(claims: Sequence[Claim], plan: Plan, jobs: int, progress: Progress) 
             try:
                 found[item.id] = future.result()
             except BrokenProcessPool:
-                found[item.id] = _lost(item, plan)
+                found[item.id] = lost(item, plan, DIED)
             progress.done(found[item.id])
             progress.doing(f"{len(found)} of {len(claims)} claims finished, {jobs} at a time")
     except BaseException:
@@ -390,7 +397,11 @@ def _work(name: str, plan: Plan) -> Outcome:
     return run_claim(item, plan)
 
 
-def _lost(claim: Claim, plan: Plan) -> Outcome:
+DIED = "a worker process died, most often for want of memory: use fewer --jobs"
+
+
+def lost(claim: Claim, plan: Plan, why: str) -> Outcome:
+    """What is left to say of a claim whose process is gone."""
     return Outcome(
         claim=claim.id,
         scale=plan.scale,
@@ -400,5 +411,5 @@ def _lost(claim: Claim, plan: Plan) -> Outcome:
         seconds=0.0,
         device=plan.device,
         settings_hash=fingerprint(plan.settings(claim))[:16],
-        notes=("a worker process died, most often for want of memory: use fewer --jobs",),
+        notes=(why,),
     )
