@@ -51,13 +51,13 @@ def spread(claims: Sequence[Claim], plan: Plan, on: str, progress: Progress) -> 
 def _run(ray: Any, claims: Sequence[Claim], plan: Plan, progress: Progress) -> list[Outcome]:
     from sandtable.lab.run import lost
 
-    slots, task = _slots(ray, plan), ray.remote(_claim).options(**_needs(plan))
+    slots, task = _slots(ray, plan), ray.remote(_claim)
     waiting, running, found = list(claims), {}, {}
     try:
         while waiting or running:
             while waiting and len(running) < slots:
                 item = waiting.pop(0)
-                running[task.options(name=item.id).remote(item.id, plan)] = item
+                running[task.options(name=item.id, **_needs(plan)).remote(item.id, plan)] = item
             progress.doing(f"{len(found)} of {len(claims)} claims finished, {len(running)} running on Ray")
             (done,), _ = ray.wait(list(running), num_returns=1)
             item = running.pop(done)

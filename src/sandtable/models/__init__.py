@@ -7,6 +7,7 @@ activations beside the output. `Stack` holds many models of one shape and runs t
 """
 
 from sandtable.inputs import Bag, Documents, Encoded, Inputs, Pair, Selected, Tokens
+from sandtable.models.activations import ActivationCache
 from sandtable.models.attention import AlibiAttention, Attention, RotaryAttention, SoftmaxAttention, UniformAttention
 from sandtable.models.blocks import MLP, Block, DeepMLP, GatedMLP, LayerNorm, RMSNorm, UnitNorm
 from sandtable.models.cache import Cache
@@ -22,6 +23,7 @@ from sandtable.models.transformer import Transformer, match_names
 __all__ = [
     "LSTM",
     "MLP",
+    "ActivationCache",
     "AlibiAttention",
     "Attention",
     "Bag",

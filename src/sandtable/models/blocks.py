@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.inputs import Bag, Documents
-from sandtable.models.attention import Attention, Slots, Tap, inside, take
+from sandtable.models.attention import Attention, Slots, Tap, inside, silent, take
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -200,27 +200,32 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, tap: Tap, rows: Tensor | None = None) -> Tensor:
         """The stream after this layer, at `rows` of each document or everywhere."""
-        out = self.attn(self._before(x), mask, inside("attn", tap), rows)
+        out = self.attn(self._before(x, tap), mask, inside("attn", tap), rows)
         return self._finish(x if rows is None else take(x, rows), out, tap)
 
     def extend(self, x: Tensor, places: Tensor, slots: Slots, seen: Tensor | None, tap: Tap) -> Tensor:
         """The stream after this layer at the new tokens `x`, which stand at `places`."""
-        out = self.attn.extend(self._before(x), places, slots, seen, inside("attn", tap))
+        out = self.attn.extend(self._before(x, tap), places, slots, seen, inside("attn", tap))
         return self._finish(x, out, tap)
 
     def by_type(self, x: Tensor | None, table: Tensor | None, inputs: Bag | Documents, tap: Tap) -> Tensor:
         """The same row by row; `x` are the rows' own inputs, `table` those of every token type."""
-        table, inner = self._before(table), self._before(x)
+        table, inner = self._before(table, silent), self._before(x, tap)
         return self._finish(x, self.attn.by_type(inner, table, inputs, inside("attn", tap)), tap)
 
-    def _before(self, x: Any) -> Any:
-        return self.ln1(x) if self.ln1 is not None and self.norms[0] == "pre" and x is not None else x
+    def _before(self, x: Any, tap: Tap) -> Any:
+        """What attention reads."""
+        if self.ln1 is None or self.norms[0] != "pre" or x is None:
+            return x
+        return tap("ln1.hook_normalized", self.ln1(x))
 
     def _finish(self, x: Tensor | None, out: Tensor, tap: Tap) -> Tensor:
         x = _join(x, tap("hook_attn_out", out), self.ln1, self.norms[0], self.residuals[0])
         if self.mlp is not None:
             x = tap("hook_resid_mid", x)
-            inner = self.ln2(x) if self.ln2 is not None and self.norms[1] == "pre" else x
+            inner = x
+            if self.ln2 is not None and self.norms[1] == "pre":
+                inner = tap("ln2.hook_normalized", self.ln2(x))
             out = tap("hook_mlp_out", self.mlp(inner, inside("mlp", tap)))
             x = _join(x, out, self.ln2, self.norms[1], self.residuals[1])
         return tap("hook_resid_post", x)

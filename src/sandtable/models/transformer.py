@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, one_of, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
+from sandtable.models.activations import ActivationCache, NamesFilter, chosen
 from sandtable.models.attention import (
     ATTENTIONS,
     AlibiAttention,
@@ -332,6 +333,22 @@ class Transformer(nn.Module):
         device = next(self.parameters()).device
         self._by_position(torch.zeros(1, 1, dtype=torch.long, device=device), tap)
         return names
+
+    def run_with_cache(self, inputs: Inputs, names_filter: NamesFilter = None) -> tuple[Tensor, ActivationCache]:
+        """The logits and the activations, as in TransformerLens; `names_filter` says which ones to keep.
+
+        What is the same for the whole batch comes once for every row, and one-hot embeddings as vectors.
+        """
+        if isinstance(inputs, Bag | Documents):
+            raise ArgumentError("run_with_cache: counts of tokens have no places; give the tokens themselves")
+        found: dict[str, Tensor] = {}
+        wanted = chosen(self.hook_names(), names_filter)
+        logits, found = self(inputs, want=wanted) if wanted else (self(inputs), found)
+        if "hook_pos_embed" in found:
+            found["hook_pos_embed"] = found["hook_pos_embed"].expand(len(logits), -1, -1)
+        if "hook_embed" in found and not found["hook_embed"].is_floating_point():
+            found["hook_embed"] = F.one_hot(found["hook_embed"], self.size).to(logits.dtype)
+        return logits, ActivationCache(found, len(self.layers))
 
     @property
     def longest(self) -> int | None:

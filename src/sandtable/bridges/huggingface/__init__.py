@@ -1,5 +1,6 @@
 """Hugging Face models by object, local path or hub name: safetensors only, never code from the repository."""
 
+from sandtable.bridges.huggingface.exchange import from_hf, to_hf
 from sandtable.bridges.huggingface.generate import CustomGenerate, backtracking
 from sandtable.bridges.huggingface.language_model import HuggingFaceModel, load
 from sandtable.bridges.huggingface.loading import library, load_model, load_tokenizer, no_progress_bars
@@ -10,6 +11,7 @@ __all__ = [
     "HuggingFaceMasked",
     "HuggingFaceModel",
     "backtracking",
+    "from_hf",
     "is_masked_lm",
     "library",
     "load",
@@ -17,4 +19,5 @@ __all__ = [
     "load_model",
     "load_tokenizer",
     "no_progress_bars",
+    "to_hf",
 ]

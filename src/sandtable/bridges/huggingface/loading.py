@@ -32,14 +32,28 @@ def load_model(
     refused. Without a `device` a loaded model stays on the CPU, an object where it is; `dtype` is a floating type or
     its name, by default that of the weights.
     """
+    model = load_network(source, kind=kind, attentions=attentions, device=device, dtype=dtype)
+    if model is source:
+        return model, None if tokenizer is None else load_tokenizer(tokenizer)
+    return model, load_tokenizer(_located("source", source) if tokenizer is None else tokenizer)
+
+
+def load_network(
+    source: Any,
+    *,
+    kind: str = "auto",
+    attentions: bool = False,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | str | None = None,
+) -> Any:
+    """The model alone, for folders that hold no tokenizer; see `load_model`."""
     one_of("kind", kind, KINDS)
     number_type = None if dtype is None else _float_type(dtype)
     if device is not None:
         _check_device(device)
     transformers = library()
     if isinstance(source, transformers.PreTrainedModel):
-        model = source if device is None and dtype is None else source.to(device=device, dtype=number_type)
-        return model, None if tokenizer is None else load_tokenizer(tokenizer)
+        return source if device is None and dtype is None else source.to(device=device, dtype=number_type)
     name = _located("source", source)
     if Path(name).is_dir() and not list(Path(name).glob("*.safetensors")):
         raise ArgumentError(f"source={name!r}: has no .safetensors weights, and pickled weights (.bin) are never read")
@@ -53,8 +67,7 @@ def load_model(
         raise ArgumentError(f"source={name!r}: its .safetensors file is damaged ({_first_line(error)})") from error
     except (OSError, ValueError, RuntimeError) as error:
         raise ArgumentError(f"source={name!r}: {_reason(error, kind)}") from error
-    model = model.eval() if device is None else model.eval().to(device)
-    return model, load_tokenizer(name if tokenizer is None else tokenizer)
+    return model.eval() if device is None else model.eval().to(device)
 
 
 def load_tokenizer(source: Any) -> Any:
