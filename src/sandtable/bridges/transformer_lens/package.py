@@ -25,9 +25,11 @@ def to_transformer_lens(model: Transformer, *, longest: int | None = None) -> An
         package: Any = importlib.import_module("transformer_lens")
     except ImportError as error:
         raise ArgumentError("transformer_lens is not installed: pip install 'sandtable[transformer-lens]'") from error
-    if hasattr(package, "TransformerBridgeConfig"):
+    try:
+        hooked = package.HookedTransformer
+    except (ImportError, AttributeError):  # since version 4
         return _bridge(package, found)
-    return _hooked(package, found)
+    return _hooked(hooked, package.HookedTransformerConfig(**found.config), found)
 
 
 def _bridge(package: Any, found: Lens) -> Any:
@@ -48,8 +50,8 @@ def _bridge(package: Any, found: Lens) -> Any:
     return model.eval()
 
 
-def _hooked(package: Any, found: Lens) -> Any:
-    model = package.HookedTransformer(package.HookedTransformerConfig(**found.config))
+def _hooked(kind: Any, config: Any, found: Lens) -> Any:
+    model = kind(config)
     left = model.load_state_dict(found.weights, strict=False)
     missing = [name for name in left.missing_keys if not name.endswith(_OWN_BUFFERS)]
     if missing or left.unexpected_keys:
