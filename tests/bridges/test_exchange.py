@@ -167,7 +167,7 @@ def test_layers_that_differ_are_refused():
         (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
             **THEIR_LLAMA, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0})),
          "only plain rotary"),
-        (lambda: "/nowhere/at/all", "no such folder"),
+        (lambda: "./no/such/folder", "no such folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_named(make, said):

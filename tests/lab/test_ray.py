@@ -52,7 +52,12 @@ def test_killed_workers_lose_nothing_and_count_nothing_twice(tmp_path):
         file.unlink()
     for name in ("kill-measure", "kill-fit"):
         (tmp_path / name).touch()
-    found = verify(claims, store=spread, on="ray", progress=log, **options)
+    try:
+        found = verify(claims, store=spread, on="ray", progress=log, **options)
+    except ArgumentError as error:
+        if "no local cluster could be started" in str(error):
+            pytest.skip(f"Ray gives a new cluster half a minute, and this machine is too busy: {error}")
+        raise
     assert not list(tmp_path.glob("kill-*"))  # both were killed
     assert all(outcome.ok for outcome in found), [outcome.notes for outcome in found]
     assert sorted(log.finished) == [item.id for item in claims]

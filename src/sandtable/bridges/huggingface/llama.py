@@ -51,7 +51,7 @@ def write(model: Transformer, transformers: Any) -> Any:
         weights["lm_head.weight"] = model.unembed.W_U.detach().T
     for i, (block, heads, mlp) in enumerate(parts):
         assert isinstance(mlp, GatedMLP)
-        at, hidden = f"model.layers.{i}", mlp.config["hidden"]
+        at, hidden = f"model.layers.{i}", mlp.W_in.shape[1]
         weights |= {
             f"{at}.input_layernorm.weight": _scale(block.ln1),
             f"{at}.post_attention_layernorm.weight": _scale(block.ln2),
@@ -88,7 +88,7 @@ def read(theirs: Any, longest: int | None) -> Transformer:
     if rope.get("rope_type", "default") != "default" or rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise ArgumentError(f"rope_parameters={rope}: only plain rotary positions have a counterpart here")
     most = config.max_position_embeddings
-    longest = most if longest is None else whole("longest", longest, most=most)
+    table = whole("longest", most if longest is None else longest, most=most)
     width, heads, head = config.hidden_size, config.num_attention_heads, config.head_dim
     base, eps, activation = float(rope.get("rope_theta", _BASE)), config.rms_norm_eps, ACTIVATIONS[config.hidden_act]
     make = partial(
@@ -98,11 +98,11 @@ def read(theirs: Any, longest: int | None) -> Transformer:
     if base == _BASE and config.attention_bias == config.mlp_bias:
         model = make(
             layers=config.num_hidden_layers, heads=heads, head_width=head, mlp=config.intermediate_size,
-            mlp_kind="gated", activation=activation, biases=config.mlp_bias, positions="rotary", longest=longest,
+            mlp_kind="gated", activation=activation, biases=config.mlp_bias, positions="rotary", longest=table,
         )  # fmt: skip
     else:
         attend = partial(
-            RotaryAttention, width, heads=heads, head_width=head, causal=True, longest=longest, base=base,
+            RotaryAttention, width, heads=heads, head_width=head, causal=True, longest=table, base=base,
             biases=config.attention_bias,
         )  # fmt: skip
         mlp = partial(GatedMLP, width, config.intermediate_size, activation=activation, biases=config.mlp_bias)

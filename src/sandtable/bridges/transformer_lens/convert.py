@@ -133,7 +133,7 @@ def _as_it_is(model: Transformer) -> tuple[dict[str, Any], dict[str, Tensor], tu
     if activation not in ACTIVATIONS:
         raise ArgumentError(f"activation={activation!r}: must be one of {', '.join(ACTIVATIONS)}")
     gated = bool(mlps) and isinstance(mlps[0], GatedMLP)
-    hidden = max((mlp.config["hidden"] for mlp in mlps), default=1)
+    hidden = max((mlp.W_in.shape[1] for mlp in mlps), default=1)
     weights = _attention([heads_of(b.attn, f"blocks.{i}.attn") for i, b in enumerate(model.layers)], model.width,
                          turned=isinstance(model.layers[0].attn, RotaryAttention))  # fmt: skip
     for i, block in enumerate(model.layers):
@@ -212,7 +212,7 @@ def _mlp(at: str, mlp: MLP | None, width: int, hidden: int, gated: bool, like: T
     gate: Any = getattr(mlp, "b_gate", None)
     if gate is not None and gate.any():
         raise ArgumentError(f"{at}.b_gate: a bias of the gate has no counterpart")
-    more = hidden - mlp.config["hidden"]
+    more = hidden - mlp.W_in.shape[1]
     weights = {f"{at}.W_{name}": F.pad(getattr(mlp, f"W_{name}").detach(), (0, more)) for name in names}
     weights[f"{at}.W_out"] = F.pad(mlp.W_out.detach(), (0, 0, 0, more))
     weights[f"{at}.b_in"] = like.new_zeros(hidden) if mlp.b_in is None else F.pad(mlp.b_in.detach(), (0, more))
