@@ -34,7 +34,7 @@ def cyclic_power(n: int, copies: int, **fields: Any) -> Automaton:
     whole("copies", copies)
     elements = list(product(range(n), repeat=copies))
     return regular(
-        elements, lambda a, b: tuple((x + y) % n for x, y in zip(a, b, strict=True)), elements, name=_joined, **fields
+        elements, lambda a, b: tuple((x + y) % n for x, y in zip(a, b, strict=True)), elements, spell=_joined, **fields
     )
 
 
@@ -92,7 +92,7 @@ def symmetric(n: int, *, tokens: int | Sequence[Sequence[int]] = 8, **fields: An
     """S_n with all n! permutations as states; `tokens` as permutations, or so many of `symmetric_tokens`."""
     chosen = symmetric_tokens(n, tokens) if isinstance(tokens, int) else _of_size(n, tokens)
     elements = list(permutations(range(whole("n", n, least=2, most=8))))
-    return regular(elements, after, chosen, name=one_line, **fields)
+    return regular(elements, after, chosen, spell=one_line, **fields)
 
 
 def alternating(
@@ -105,7 +105,7 @@ def alternating(
     for p in chosen:
         if not even(p):
             raise ArgumentError(f"token {p}: must be an even permutation")
-    return regular([p for p in permutations(range(n)) if even(p)], after, chosen, name=one_line, **fields)
+    return regular([p for p in permutations(range(n)) if even(p)], after, chosen, spell=one_line, **fields)
 
 
 def three_cycle(n: int, i: int) -> Map:

@@ -80,13 +80,16 @@ def regular(
     multiply: Callable[[State, State], State],
     tokens: Sequence[State],
     *,
-    name: Callable[[State], str] = str,
+    spell: Callable[[State], str] = str,
     **fields: Any,
 ) -> Automaton:
-    """The canonical automaton of a group: Q = G, δ(q, σ) = σ·q, start at the identity, which comes first."""
+    """The canonical automaton of a group: Q = G, δ(q, σ) = σ·q, start at the identity, which comes first.
+
+    `spell` gives the names of elements.
+    """
     place = {element: i for i, element in enumerate(elements)}
     rows = tuple(tuple(place[multiply(token, element)] for token in tokens) for element in elements)
-    return Automaton(rows, states=tuple(map(name, elements)), tokens=tuple(map(name, tokens)), **fields)
+    return Automaton(rows, states=tuple(map(spell, elements)), tokens=tuple(map(spell, tokens)), **fields)
 
 
 def observed(automaton: Automaton, label: Callable[[int], int]) -> Automaton:

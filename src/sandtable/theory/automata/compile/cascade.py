@@ -70,7 +70,9 @@ def compile_cascade(
     n, tokens, positions = automaton.n_states, automaton.n_tokens, length + 1
     slots = [Slots.named(f"c{i}", simulator.dimensions) for i, simulator in enumerate(simulators)]
     wiring = _Wiring(cascade, reached, simulators, slots, tokens)
-    inputs: dict[str, list[float]] = {"token": [*map(float, range(tokens + n))], PAD: [0.0] * tokens + [1.0] * n}
+    inputs: dict[str, list[float]] = {PAD: [0.0] * tokens + [1.0] * n}
+    if len(cascade.levels) > 1:  # what tables between levels and heads that look back need
+        inputs["token"] = [*map(float, range(tokens + n))]
     layers: list[Layer] = []
     states: dict[int, str] = {}
     for depth, level in enumerate(cascade.levels):
@@ -92,7 +94,11 @@ def compile_cascade(
         layers=layers,
         outputs=(coordinate("state"),),
         tokens=inputs,
-        positions={LOG: counting_log(length), **half_circle(positions), **clock(positions)},
+        positions={
+            LOG: counting_log(length),
+            **clock(positions),
+            **(half_circle(positions) if len(cascade.levels) > 1 else {}),
+        },
     )
     groups = tuple(simulator.group.order for simulator in simulators)
     return built(
