@@ -256,3 +256,10 @@ def test_the_whole_cube_at_once():
     for token in word.tolist():
         expected = times(cube.maps[token], expected)
     assert tuple(states[:, -1].tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    "made", [cyclic(3, name="mine"), dihedral(3, name="mine"), quaternion(name="mine"), symmetric(4, name="mine")]
+)
+def test_groups_take_a_name(made):
+    assert made.name == "mine"

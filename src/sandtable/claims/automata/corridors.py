@@ -167,7 +167,7 @@ def _figure() -> Figure:
         columns=[*pads, *map(str, states)],
         xlabel="key: pads, then the state after every token",
         ylabel="query: token and the state after it",
-        title="A corridor of five: who tells the state looks at the latest visit to a wall (boxes)",
+        title="A corridor of five: the head that tells the state, and the latest visit to a wall (boxes)",
     )
     for query, key in enumerate(wall.tolist()):
         figure.axes[0].add_patch(Rectangle((key - 0.5, query - 0.5), 1, 1, fill=False, ec=PALETTE[2], lw=1.3))

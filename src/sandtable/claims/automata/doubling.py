@@ -133,15 +133,14 @@ def _softest(compiled: Compiled, lab: Lab) -> float:
 
 
 def _seen(automaton: Automaton) -> Figure:
-    """Both heads of every layer on one input of eight tokens."""
+    """The head that looks back, in every layer, on one input of eight tokens."""
     compiled = log_depth(automaton, LENGTH)
     word = torch.tensor([[1, 0, 1, 1, 0, 0, 1, 1]])
     names = [f"blocks.{i}.attn.hook_pattern" for i in range(compiled.sizes.depth)]
     _, seen = compiled.model(compiled.encode(word, 0), want=names)
     shown: dict[str, np.ndarray] = {}
     for layer, name in enumerate(names):
-        back = f"layer {layer + 1}: fetches the map from {2**layer} before"
-        shown[back] = seen[name][0, 0].numpy()
+        shown[f"layer {layer + 1}: {2**layer} back"] = seen[name][0, 0].numpy()
     tokens = ["⊥"] * compiled.pads + [str(int(token)) for token in word[0]]
     return heatmaps(
         shown,
@@ -150,7 +149,7 @@ def _seen(automaton: Automaton) -> Figure:
         columns=tokens,
         xlabel="key",
         ylabel="query",
-        title="Parity of eight tokens by doubling: three layers know how far back to look",
+        title="Parity of eight tokens by doubling",
     )
 
 
