@@ -98,11 +98,11 @@ def _summary(value: Any) -> str:
 
 def _plain(text: str) -> str:
     """Text that Markdown shows as it stands."""
-    for sign in ("\\", "*", "_", "<", "[", "|"):
-        pieces = text.split("`")
+    pieces = text.split("`")
+    for sign in ("\\", "*", "_", "[", "|"):
         pieces[::2] = [piece.replace(sign, f"\\{sign}") for piece in pieces[::2]]
-        text = "`".join(pieces)
-    return text
+    pieces[::2] = [piece.replace("<", "&lt;") for piece in pieces[::2]]
+    return "`".join(pieces)
 
 
 # -- claims ----------------------------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ def test_list_and_show(run):
     assert status == 0
     assert "toy/average *" in out
     assert "Toy & Toy 2024, theorem 1" in out
+    assert "toy/* (5)" in out
     assert "not even [mask]" in out
     run("verify", "toy/average", "--scale", "smoke")
     status, out, _ = run("list", "toy/av*", "--json")
@@ -85,7 +86,7 @@ def test_json_is_all_there_is_on_stdout(run):
 @pytest.mark.parametrize(
     ("claim", "status", "words"),
     [
-        ("toy/average", 0, ["holds", "3/3 refuted", "1 of 1 claims are as expected"]),
+        ("toy/average", 0, ["holds", "3/3 refuted", "1 of 1 claims are as expected", "sandtable report"]),
         ("toy/printed-average", 0, ["refuted"]),
         ("toy/few", 1, ["inconclusive, expected holds", "3 seeds: at least 5 are needed"]),
         ("toy/deaf", 1, ["0/1 refuted", "control 'more draws' should be refuted, but: holds"]),
@@ -119,6 +120,7 @@ def test_the_tour_ends_with_the_report(run, tmp_path):
         (["verify", "toy/averge"], "no claim fits 'toy/averge'; did you mean 'toy/average'?"),
         (["show", "toy/nothing-of-the-kind"], "no claim fits"),
         (["list", "toys/*"], "did you mean 'toy/*'?"),
+        (["verify", "toy"], "did you mean 'toy/*'?"),
         (["verify", "--scale", "smok"], "did you mean 'smoke'?"),
         (["verify", "toy/average", "--device", "cdua"], "did you mean 'cuda'?"),
         (["verify", "toy/average", "--seeds", "0"], "--seeds=0: must be a whole number ≥ 1"),

@@ -19,8 +19,10 @@ def slips(prefix):
 
 
 def clean(view):
-    inside = torch.arange(view.tokens.shape[1]) < view.lengths[:, None]
-    return ~((view.tokens == WRONG) & inside).any(1)
+    """Reads all that it is shown, as a user's rule would: nothing that was erased may stand behind the end of a row."""
+    behind = torch.arange(view.tokens.shape[1]) >= view.lengths[:, None]
+    assert not view.tokens[behind].any()
+    return ~(view.tokens == WRONG).any(1)
 
 
 ORACLE, PERFECT = ExactModel(slips, vocab=2), Predicate(clean)

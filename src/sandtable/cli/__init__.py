@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 import webbrowser
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,6 +75,7 @@ def front(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a mistake in the call is one line on stderr and exit status 2."""
     warnings.showwarning = _show_warning
+    warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated")  # PyTorch's own, on importing itself
     try:
         app(args=None if arguments is None else list(arguments), prog_name="sandtable")
     except ArgumentError as error:
@@ -90,7 +92,7 @@ def list_claims(
     store: _Store = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout.")] = False,
 ) -> None:
-    """Every claim, its source, what is expected of it and its last verdict."""
+    """Every claim, with its last verdict."""
     for name, value in (("--scale", scale), ("--lacks", lacks)):
         if value is not None:
             one_of(name, value, SCALES)
@@ -110,7 +112,9 @@ def list_claims(
         table.add_row(name, card["statement"], _source(card["source"]), card["expected"], seen)
     console = new_console()
     console.print(table)
-    console.print(f"{len(cards)} claims; * is part of the tour (sandtable verify)", style="dim")
+    lines = Counter(card["id"].partition("/")[0] for card in cards)
+    console.print(f"{len(cards)} claims: {', '.join(f'{line}/* ({n})' for line, n in lines.items())}", style="dim")
+    console.print("* is part of the tour (sandtable verify); sandtable show CLAIM has the rest", style="dim")
 
 
 @app.command()
@@ -204,7 +208,10 @@ def report(
     files: _From = None,
     browse: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
-    """Write the report, one self-contained HTML page: scoreboard, figures, settings, errata."""
+    """Write the report, one HTML page of all that was run.
+
+    It is self-contained: scoreboard, figures, settings, errata.
+    """
     path = _write_report(store, registry.cards(files or (), say=_say))
     print(path)
     if browse:
@@ -239,11 +246,11 @@ def sample(
         print(" → ".join([*given, law.vocab.text(batch.x[row][real]), *states]))
 
 
-app.command()(topics)
-app.command()(pretrain)
-app.command()(decode)
-app.command()(translate)
-app.add_typer(dyck, name="dyck")
+app.command(short_help="Do the topics of a corpus show in a model?")(topics)
+app.command(short_help="Train a BERT from scratch on a corpus, watched.")(pretrain)
+app.command(short_help="Decode with a verifier: accuracy against queries.")(decode)
+app.command(short_help="Translate: all words at once, or one by one.")(translate)
+app.add_typer(dyck, name="dyck", short_help="Exact Transformers on brackets.")
 app.add_typer(automaton, name="automaton")
 app.command("compile")(compile_automaton)
 
@@ -326,7 +333,7 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
                 text = f"{outcome.claim}: control {control['name']!r} should be refuted, but: {control['verdict']}"
                 console.print(text)
     good = sum(outcome.ok for outcome in outcomes)
-    console.print(f"{good} of {len(outcomes)} claims are as expected")
+    console.print(f"{good} of {len(outcomes)} claims are as expected; figures and settings: sandtable report --open")
 
 
 def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:

@@ -119,7 +119,7 @@ def match(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     for pattern in patterns:
         if not fnmatch.filter(known, pattern):
             lines = sorted({f"{name.partition('/')[0]}/*" for name in known})
-            hint = nearest(pattern, lines if pattern.endswith("*") else known)
+            hint = nearest(pattern, lines if pattern.endswith("*") else [*lines, *known])
             raise ArgumentError(f"no claim fits {pattern!r}{hint} (see: sandtable list)")
     return [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 

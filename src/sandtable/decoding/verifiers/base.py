@@ -20,7 +20,7 @@ _VIEWED = 2**24
 
 @dataclass(frozen=True)
 class View:
-    """Some rows of a session as a verifier sees them: prompt and continuation, padded on the right.
+    """Some rows of a session as a verifier sees them: prompt and continuation, padded on the right with 0.
 
     `rows` are the rows' numbers among all prompts of the call, `prompts` how many tokens of each row are its prompt.
     `hidden` is there if the verifier declared it in `needs`; `text` is decoded when it is first read.
@@ -194,7 +194,9 @@ def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None,
         mask[index] = True
         hidden = session.hidden(mask)[index]
     lengths = session.lengths[index]
-    tokens = session.tokens[index, : int(lengths.max())]
+    width = int(lengths.max())
+    real = torch.arange(width, device=lengths.device) < lengths[:, None]
+    tokens = session.tokens[index, :width].where(real, 0)  # behind a row's end may stand what was erased
     return View(tokens, lengths, index + first, session.prompts[index], session.model, hidden)
 
 
