@@ -140,7 +140,7 @@ def _seen(automaton: Automaton) -> Figure:
     _, seen = compiled.model(compiled.encode(word, 0), want=names)
     shown: dict[str, np.ndarray] = {}
     for layer, name in enumerate(names):
-        shown[f"layer {layer + 1}: {2**layer} back"] = seen[name][0, 0].numpy()
+        shown[f"{2**layer} back"] = seen[name][0, 0].numpy()
     tokens = ["⊥"] * compiled.pads + [str(int(token)) for token in word[0]]
     return heatmaps(
         shown,
@@ -149,7 +149,7 @@ def _seen(automaton: Automaton) -> Figure:
         columns=tokens,
         xlabel="key",
         ylabel="query",
-        title="Parity of eight tokens by doubling",
+        title="Parity of eight tokens by doubling: layers 1, 2 and 3",
     )
 
 
