@@ -1,4 +1,4 @@
-"""Simulation by tokens, words and blocks against a plain loop; samples, labels, names."""
+"""Simulation by tokens and by words against a plain loop; samples, labels, names."""
 
 import numpy as np
 import pytest
@@ -59,7 +59,7 @@ def test_every_path_is_the_plain_loop(path):
 
 def test_the_paths_are_taken(monkeypatch):
     taken = []
-    for name in ("_by_token", "_by_words", "_by_blocks"):
+    for name in ("_by_token", "_by_words", "_one_by_one"):
         plain = getattr(running, name)
         monkeypatch.setattr(running, name, lambda *a, plain=plain, name=name: taken.append((name, *a[3:])) or plain(*a))
     wanted = {
@@ -69,9 +69,10 @@ def test_the_paths_are_taken(monkeypatch):
         "words of eight": ("_by_words", 8),
         "words of four": ("_by_words", 4),
         "words of two": ("_by_words", 2),
-        "one long row": ("_by_blocks",),
-        "long rows, more states": ("_by_blocks",),
-        "long rows, many states": ("_by_token",),
+        "one long row": ("_one_by_one", 8),
+        "few long rows": ("_one_by_one", 8),
+        "long rows, more states": ("_one_by_one", 8),
+        "long rows, many states": ("_one_by_one", 1),
     }
     for path, first in wanted.items():
         states, tokens, rows, length = PATHS[path]
