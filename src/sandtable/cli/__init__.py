@@ -251,8 +251,8 @@ app.command(short_help="Train a BERT from scratch on a corpus, watched.")(pretra
 app.command(short_help="Decode with a verifier: accuracy against queries.")(decode)
 app.command(short_help="Translate: all words at once, or one by one.")(translate)
 app.add_typer(dyck, name="dyck", short_help="Exact Transformers on brackets.")
-app.add_typer(automaton, name="automaton")
-app.command("compile")(compile_automaton)
+app.add_typer(automaton, name="automaton", short_help="Automata: algebra, pictures, compiled models.")
+app.command("compile", short_help="An automaton as a Transformer, no training.")(compile_automaton)
 
 
 def _write_report(store: Path | None, cards: Mapping[str, Mapping[str, Any]]) -> Path:
