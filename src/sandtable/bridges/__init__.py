@@ -1,5 +1,27 @@
-"""The real world: text corpora, their tokens and topics, and models of others."""
+"""The real world: text corpora, their tokens and topics, models of others, and ours and our samples for others."""
 
-from sandtable.bridges import corpus, huggingface, lda, parallel, pretraining, readers, tokens, topics
+from sandtable.bridges import (
+    columns,
+    corpus,
+    huggingface,
+    lda,
+    parallel,
+    pretraining,
+    readers,
+    tokens,
+    topics,
+    transformer_lens,
+)
 
-__all__ = ["corpus", "huggingface", "lda", "parallel", "pretraining", "readers", "tokens", "topics"]
+__all__ = [
+    "columns",
+    "corpus",
+    "huggingface",
+    "lda",
+    "parallel",
+    "pretraining",
+    "readers",
+    "tokens",
+    "topics",
+    "transformer_lens",
+]

@@ -224,8 +224,11 @@ def sample(
     count: Annotated[int, typer.Option("-n", help="How many samples.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A file to write instead: .parquet, .jsonl or .csv.")
+    ] = None,
 ) -> None:
-    """Look at a world: a few samples of it."""
+    """Look at a world: a few samples of it, or many in a file with tokens, mask and latents as columns."""
     kind, defaults = WORLDS[one_of("world", world, WORLDS)]
     whole("-n", count)
     whole("--seed", seed, least=0)
@@ -237,6 +240,11 @@ def sample(
     fields = list(make.__dataclass_fields__)
     given = dict(parse_setting(text, fields) for text in settings or ())
     law: Any = sampled(defaults | given) if kind == "Automaton" else make(**(defaults | given))
+    if out is not None:
+        from sandtable.bridges.columns import write
+
+        print(f"{write(law, out, count, seed=seed)}: {count} samples")
+        return
     batch = law.sample(count, torch.Generator().manual_seed(seed))
     print(law.name if kind == "Automaton" else f"{law}", file=sys.stderr)
     for row in range(count):

@@ -168,6 +168,15 @@ class Fit:
             columns[name] = values[:, -1].tolist()
         return pd.DataFrame(columns)
 
+    def to_tensorboard(self, folder: str | Path) -> list[Path]:
+        """Losses, metrics and watched values as TensorBoard event files, one run for every model; gives their folders.
+
+        Show them with `tensorboard --logdir FOLDER`.
+        """
+        from sandtable.training import tensorboard
+
+        return tensorboard.write(self, folder)
+
     def save(self, folder: str | Path) -> Path:
         """Write weights and state as safetensors and the rows as JSON."""
         folder = Path(folder)
