@@ -1,6 +1,10 @@
 """Models of ours in TransformerLens: against a forward pass written down here, and against the package itself."""
 
 import importlib.util
+import re
+import sys
+from builtins import compile as compile_text
+from pathlib import Path
 
 import pytest
 import torch
@@ -191,7 +195,14 @@ def test_a_compiled_corridor_inside_the_package():
         torch.testing.assert_close(theirs[:, : own.shape[1]], own)
 
 
+@installed
+def test_the_documented_lines_run():
+    page = Path(__file__).parents[2] / "docs" / "interop.md"
+    (block,) = re.findall(r"```py\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(compile_text(block, str(page), "exec"), {})
+
+
 def test_without_the_package_it_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "transformer_lens", None)
+    monkeypatch.setitem(sys.modules, "transformer_lens", None)
     with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[transformer-lens\]'"):
         to_transformer_lens(ours("pre"))
