@@ -78,6 +78,8 @@ def test_tables_expressions_and_permutations(run):
     assert (known["name"], known["start"]) == ("mine", "q")
     known = json.loads(run("automaton", "show", "--regex", "(ab)*", "--json")[1])
     assert known["states"] == ["0", "1", "trap"]
+    assert known["labels"] == [1, 0, 0]
+    assert "labels     1 in 0; 0 in 1 trap" in run("automaton", "show", "--regex", "(ab)*")[1]
     assert known["aperiodic"] is True
     known = json.loads(
         run("automaton", "show", "--permutations", "(1 2 3)(4 5)", "--permutations", "(1,2)", "--start", "4", "--json")[

@@ -40,6 +40,7 @@ def _automaton(automaton: Automaton) -> dict[str, Any]:
         states=[automaton.state_name(q) for q in range(automaton.n_states)],
         tokens=list(automaton.vocab.tokens),
         start=automaton.state_name(automaton.start),
+        labels=automaton.observe,
         table=automaton.table,
     )
 

@@ -28,6 +28,7 @@ def print_facts(known: Mapping[str, Any]) -> None:
     lines = {
         "states": f"{_some(known['states'])}, start {known['start']}",
         "tokens": _some(known["tokens"]),
+        "labels": _labels(known),
         "semigroup": _semigroup(known),
         "subgroups": _subgroups(known),
         "group": _group(known["group"]),
@@ -56,6 +57,14 @@ def _heading(known: Mapping[str, Any]) -> str:
 
 def _some(names: Sequence[str]) -> str:
     return " ".join(names[:_MANY]) + (f" … ({len(names)})" if len(names) > _MANY else "")
+
+
+def _labels(known: Mapping[str, Any]) -> str:
+    """What is seen of the states, where they are not seen themselves."""
+    groups: dict[int, list[str]] = {}
+    for state, label in zip(known["states"], known["labels"] or (), strict=False):
+        groups.setdefault(label, []).append(state)
+    return "; ".join(f"{label} in {_some(groups[label])}" for label in sorted(groups, reverse=True))
 
 
 def _answer(answer: bool | None, why: str | None = None) -> str:

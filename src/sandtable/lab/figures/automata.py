@@ -47,7 +47,8 @@ def state_diagram(
             raise ArgumentError(f"arrows[{ends}]: must lead from and to states 0 to {count - 1}")
     between = {ends: ", ".join(tokens) for ends, tokens in arrows.items() if ends[0] != ends[1]}
     longest, label = (max(map(len, texts), default=1) for texts in (states, between.values()))
-    labelled = len(between) <= min(60, 3 * count) and label <= 12 and (count <= 3 or len(between) < count * (count - 1))
+    complete = count > 3 and len(between) == count * (count - 1)
+    labelled = len(between) <= min(60, 2.7 * count) and label <= 12 and not complete
     apart = min(1.5, max(0.55 + LETTER * longest, 0.5 + LETTER * (longest + label) if labelled else 0.75))
     with house_style():
         drawing = _Drawing(apart * placed(count, list(between), start=start or 0), states)
