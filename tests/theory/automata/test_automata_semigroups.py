@@ -157,7 +157,7 @@ def test_all_maps(n):
     assert groups == [*closed_forms.full_orders(n), 1]
 
 
-# -- egg boxes -------------------------------------------------------------------------------------------------------
+# -- egg boxes ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("automaton", SOME, ids=lambda a: a.name or str(a.n_states))

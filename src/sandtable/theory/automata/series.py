@@ -79,6 +79,16 @@ def least_prime(n: int) -> int:
     return next((d for d in range(2, int(n**0.5) + 1) if n % d == 0), n)
 
 
+def is_prime_power(n: int) -> bool:
+    """n = pᵏ with k ≥ 1."""
+    if n < 2:
+        return False
+    p = least_prime(n)
+    while n % p == 0:
+        n //= p
+    return n == 1
+
+
 def normal_subgroups(group: PermutationGroup) -> list[PermutationGroup]:
     """All of them, smallest first: joins of the normal closures of single elements."""
     found: dict[bytes, PermutationGroup] = {}

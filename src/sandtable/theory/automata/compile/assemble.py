@@ -49,8 +49,9 @@ def attention(width: int, *, heads: int, head_width: int) -> SoftmaxAttention:
 
 
 def stream(program: Program) -> list[str]:
-    """The coordinates of the residual stream: what tokens and positions show, and what layers write and need later."""
-    names = dict.fromkeys([*program.tokens, *program.positions])
+    """The coordinates of the residual stream: what tokens and positions show, and what layers write, if any is read."""
+    read = {name for form in program.outputs for name in form}.union(*map(_read, program.layers))
+    names = dict.fromkeys(name for name in (*program.tokens, *program.positions) if name in read)
     for layer, after in zip(program.layers, _needed_after(program), strict=True):
         names |= dict.fromkeys(name for head in layer.heads for name in head.writes)
         names |= dict.fromkeys(name for name in _written(layer) if name in after)
@@ -168,5 +169,6 @@ def _deep(whole: Net) -> DeepMLP:
 def _columns(parts: Mapping[str, Sequence[float]], place: dict[str, int], rows: int) -> Float[Tensor, "row width"]:
     filled = torch.zeros(rows, len(place), dtype=torch.float64)
     for name, values in parts.items():
-        filled[:, place[name]] = torch.as_tensor(values, dtype=torch.float64)
+        if name in place:
+            filled[:, place[name]] = torch.as_tensor(values, dtype=torch.float64)
     return filled

@@ -32,6 +32,11 @@ def counter_bound(n: int, length: int) -> Bound:
     return Bound(1, 3, 1, 1, 4 * n * length, 4 * n * length + 2, 1, n)
 
 
+def memory_norm(states: int, length: int) -> float:
+    """2T·log(|Q|T), where |Q|T ≥ 16 as Lemma 16 needs but does not say; below, T·log(16|Q|T)."""
+    return length * math.log(states * length * max(16, states * length))
+
+
 def abelian_bound(orders: Sequence[int], length: int) -> Bound:
     """C_{n_1} × … × C_{n_r} (Lemma 17)."""
     parts = [counter_bound(n, length) for n in orders]
@@ -100,7 +105,7 @@ def reset_bound(group: Bound, order: int, states: int, length: int) -> Bound:
         group.heads + 1,
         group.head_width + 2 + group.code,
         group.mlp_width + 4 * states + order**2 * states,
-        max(group.norm, 6 * states, 2 * length * math.log(max(states * length, 2))),
+        max(group.norm, 6 * states, memory_norm(states, length)),
     )
 
 

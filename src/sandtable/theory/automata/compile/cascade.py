@@ -86,13 +86,15 @@ def compile_cascade(
         layers += together([run for run, _ in runs])
         states |= {i: state for i, (_, state) in zip(level, runs, strict=True)}
     order = [i for level in cascade.levels for i in level]
-    rows = [([old[i] for i in order], [cascade.decode(old)]) for old in reached]
-    layers[-1] = layers[-1].followed_by(part(tables_over(rows), [states[i] for i in order], ["state"]))
+    answer = states[order[-1]]
+    if any(cascade.decode(old) != old[order[-1]] for old in reached):
+        rows = [([old[i] for i in order], [cascade.decode(old)]) for old in reached]
+        layers[-1] = layers[-1].followed_by(part(tables_over(rows), [states[i] for i in order], [answer]))
     program = Program(
         vocab=tokens + n,
         longest=positions,
         layers=layers,
-        outputs=(coordinate("state"),),
+        outputs=(coordinate(answer),),
         tokens=inputs,
         positions={
             LOG: counting_log(length),

@@ -71,7 +71,7 @@ def by_points(automaton: Automaton, length: int, action: SmallAction) -> Compile
     compose = part(composition(points, pairs=pairs), *_slots(points))
     program = _program([*action.points, tuple(range(points))], points, length, compose)
     if action.is_smaller:
-        base = PermutationGroup.generated(action.points).chain.base
+        base = PermutationGroup.generated(action.points).chain.base or (0,)  # no point is needed to tell one element
         if points ** len(base) > MOST_CODES:
             raise ArgumentError(f"a group on {points} points with a base of {len(base)}: too many codes to read")
         elements = {tuple(on_points[x] for x in base): on_states for on_points, on_states in action.elements().items()}

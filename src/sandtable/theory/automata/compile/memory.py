@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from sandtable.theory.automata.compile.bounds import memory_norm
 from sandtable.theory.automata.compile.compiled import Compiled, built
 from sandtable.theory.automata.compile.gadgets import lookup
 from sandtable.theory.automata.compile.heads import ONE, TIME
@@ -59,6 +60,6 @@ def memory(
             heads=1,
             head_width=2,
             mlp_width=4 * n,
-            norm=max(2 * length * math.log(n * length), 4 * n + 2),
+            norm=max(memory_norm(n, length), 4 * n + 2),
         ),
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from sandtable.arguments import ArgumentError
 from sandtable.theory.automata.permutations import PermutationGroup, inverse, power, times
-from sandtable.theory.automata.series import least_prime, prime_series
+from sandtable.theory.automata.series import is_prime_power, least_prime, prime_series
 from sandtable.worlds.automata import Map
 
 
@@ -78,7 +78,10 @@ def prime_rungs(group: PermutationGroup) -> Iterator[Rung]:
 
 
 def rung(group: PermutationGroup, kernel: PermutationGroup) -> Rung:
-    """Independent generators of G/N: elements of the highest order that meet what is there already in N only."""
+    """Independent generators of G/N, of the highest prime powers as orders, each meeting those before in N only.
+
+    A prime power divides the order of a permutation only if one of its cycles is as long: no n_i exceeds the points.
+    """
     if group.order == kernel.order:
         raise ArgumentError(f"a perfect group of order {group.order}: no step down has an abelian quotient")
     lifts: list[Map] = []
@@ -91,7 +94,7 @@ def rung(group: PermutationGroup, kernel: PermutationGroup) -> Rung:
         if reached.order == group.order:
             break
         x = group.elements[i]
-        if x in reached:
+        if x in reached or not is_prime_power(n):
             continue
         wider = PermutationGroup((*reached.generators, x), group.degree)
         if wider.order == reached.order * n:

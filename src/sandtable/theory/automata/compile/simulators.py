@@ -27,7 +27,7 @@ from sandtable.theory.automata.compile.gadgets import tables_over
 from sandtable.theory.automata.compile.heads import counting
 from sandtable.theory.automata.compile.program import Layer, coordinate, part
 from sandtable.theory.automata.compile.rungs import Rung, derived_rung, prime_rung, prime_rungs, rung
-from sandtable.theory.automata.permutations import PermutationGroup, inverse, power, times
+from sandtable.theory.automata.permutations import PermutationGroup, inverse, order_of, power, times
 from sandtable.worlds.automata import Map
 
 MOST_ELEMENTS = 5_000
@@ -68,7 +68,7 @@ def trivial(group: PermutationGroup) -> Simulator:
 
 
 def abelian(group: PermutationGroup, length: int) -> Simulator:
-    """One counter for every cyclic factor, all in one layer (Lemmas 15 and 17)."""
+    """One counter for every cyclic factor of prime power order, all in one layer (Lemmas 15 and 17)."""
     step = rung(group, group.subgroup(()))
 
     def build(names: list[str], inputs: Sequence[Map]) -> Built:
@@ -172,7 +172,7 @@ def wreath(group: PermutationGroup, length: int) -> Simulator:
     _require_listed(group)
     if group.order == 1:
         return trivial(group)
-    if group.is_abelian and len(rung(group, group.subgroup(())).orders) == 1:
+    if any(order_of(g) == group.order for g in group.elements):
         return abelian(group, length)
     step = prime_rung(group)
     (p,) = step.orders
