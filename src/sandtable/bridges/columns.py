@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, free_path, one_of, whole
+from sandtable.arguments import ArgumentError, free_path, one_of, typed, whole
 from sandtable.worlds import Batch, Vocab, World
 
 Columns = dict[str, list[Any]]
 
 
+@typed
 def columns(source: World | Batch, n: int | None = None, *, seed: int = 0, vocab: Vocab | None = None) -> Columns:
     """Lists by name, one entry for each of `n` samples of a world (or for each row of a batch).
 
@@ -41,6 +42,7 @@ def columns(source: World | Batch, n: int | None = None, *, seed: int = 0, vocab
     return found
 
 
+@typed
 def to_dataset(source: World | Batch, n: int | None = None, *, seed: int = 0, vocab: Vocab | None = None) -> Any:
     """The same as a `datasets.Dataset` of Hugging Face."""
     found = columns(source, n, seed=seed, vocab=vocab)
@@ -51,6 +53,7 @@ def to_dataset(source: World | Batch, n: int | None = None, *, seed: int = 0, vo
     return Dataset.from_dict(found)
 
 
+@typed
 def write(
     source: World | Batch,
     path: str | Path,

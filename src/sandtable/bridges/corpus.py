@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, place, typed, whole
 from sandtable.bridges import docstrings
 from sandtable.bridges.cleaning import Seen, clean
 
@@ -74,6 +74,7 @@ class Corpus:
         return load(path, least_words=self.least_words, longest=self.longest)
 
 
+@typed
 def load(
     source: str | Path | Sequence[str] | None = None,
     *,
@@ -108,6 +109,7 @@ def load(
     return corpus
 
 
+@typed
 def stamp(source: str | Path | None = None) -> str:
     """What tells one state of a corpus from another without reading it, for caches of what was made from it.
 
@@ -116,7 +118,7 @@ def stamp(source: str | Path | None = None) -> str:
     if source is None or source == "builtin":
         found = sorted({f"{d.metadata['Name']} {d.version}" for d in importlib.metadata.distributions()})
         return hashlib.sha256("\n".join([sys.version, *found]).encode()).hexdigest()
-    path = Path(os.path.expanduser(source))
+    path = place("source", source)
     if not path.exists():
         return str(source)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
@@ -141,7 +143,7 @@ def _open_source(
     source: Any, split: str, field: str, config: str | None, separator: str | None, longest: int, packages: Any
 ) -> tuple[str, Callable[[], Iterator[str]]]:
     """Name of a source, and the function that starts reading its raw documents."""
-    if source is None or source == "builtin":
+    if source is None or (isinstance(source, str) and source == "builtin"):
         files = docstrings.source_files(packages)
         return "builtin", lambda: docstrings.documents(files)
     if packages is not None:
@@ -152,7 +154,7 @@ def _open_source(
         return f"{len(source)} documents", lambda: iter(source)
     if not isinstance(source, str | Path) or not str(source):
         raise ArgumentError(f"source={source!r}: must be a path, the name of a data set, a list of strings or None")
-    path = Path(os.path.expanduser(source))
+    path = place("source", source)
     if not os.path.exists(path):
         is_name = isinstance(source, str) and re.fullmatch(r"\w[\w.-]*(/[\w.-]+)?", source)
         if not is_name or path.suffix.lower() in TEXT_SUFFIXES:
@@ -196,12 +198,13 @@ def _records(path: Path, field: str) -> Iterator[str]:
             continue
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise ArgumentError(f"source={str(path)!r}: line {number} is not JSON ({error})") from error
         record = record if isinstance(record, dict) else {}
         yield text_of(record, field, f"{path} line {number}")
 
 
+@typed
 def text_of(record: Mapping[str, Any], field: str, where: str) -> str:
     """The text in a field of a record, or an `ArgumentError` that says `where` it should have been."""
     if field not in record:

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.probes.topic_words import Counts, Csr, chunks, document_frequency
 
 Report = Callable[[int, int, float], None]
@@ -179,6 +179,7 @@ class Documents:
         return Documents(starts, document, value[order], len(self)).gather(value[order], share)
 
 
+@typed
 def infer(
     documents: Documents,
     table: Float[Tensor, "words topics"],
@@ -233,6 +234,7 @@ def _log_normaliser(gamma: Float[Tensor, "documents topics"]) -> Float[Tensor, "
 # -- fitting ---------------------------------------------------------------------------------------------------------
 
 
+@typed
 def fit_topics(
     counts: Counts,
     *,
@@ -300,6 +302,7 @@ def fit_topics(
     return Topics(table, (share / share.sum()).float(), alpha, settings)
 
 
+@typed
 def default_batch(documents: int) -> int:
     """Documents per update: a sixteenth of the corpus, within 256 and 1024.
 
@@ -360,7 +363,7 @@ def _batches(counts: Counts, kept: np.ndarray, size: int, random: np.random.Gene
 def _threads(number_of_threads: int | None) -> Iterator[None]:
     before = torch.get_num_threads()
     if number_of_threads is not None:
-        torch.set_num_threads(whole("threads", number_of_threads))
+        torch.set_num_threads(whole("threads", number_of_threads, most=4096))
     try:
         yield
     finally:
@@ -374,6 +377,7 @@ _CLIPPED = frozenset(["don", "doesn", "didn", "isn", "aren", "wasn", "weren", "h
 _CLIPPED |= {"couldn", "shouldn", "ll", "ve", "re"}
 
 
+@typed
 def stop_tokens(
     words: Sequence[str], counts: Counts | None = None, *, special: Collection[int] = (), common: float = 0.2
 ) -> frozenset[int]:

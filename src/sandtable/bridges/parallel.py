@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import weakref
@@ -20,11 +19,11 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, place, typed, whole
 from sandtable.bridges import corpus as corpora
 from sandtable.bridges.cleaning import clean
 from sandtable.bridges.huggingface import load_tokenizer
-from sandtable.bridges.tokens import TokenCorpus, tokenize
+from sandtable.bridges.tokens import MOST_TOKENS, TokenCorpus, tokenize
 from sandtable.inputs import EOS, MASK, PAD, RESERVED
 from sandtable.worlds import Batch, Vocab
 from sandtable.worlds.bits import bulk_generator
@@ -67,9 +66,10 @@ class Pairs:
         return islice((pair for pair in cleaned if all(pair)), self.limit)  # pyright: ignore[reportReturnType]
 
 
+@typed
 def read_files(source: str | Path, target: str | Path, *, limit: int | None = None) -> Pairs:
     """Two text files, plain or .gz, a sentence a line: line i of one is the translation of line i of the other."""
-    paths = [Path(os.path.expanduser(path)) for path in (source, target)]
+    paths = [place("source", source), place("target", target)]
     for path in paths:
         if not path.is_file():
             raise ArgumentError(f"{str(path)!r}: no such file; parallel text is a pair of files with a sentence a line")
@@ -114,12 +114,13 @@ def read_dataset(
     return Pairs(str(name), read, limit, "\n".join([corpora.stamp(name), source, target, split, config or ""]))
 
 
+@typed
 def train_bpe(texts: Iterable[str], *, vocab: int = 8000) -> PreTrainedTokenizerFast:
     """Byte-pair encoding (Sennrich, Haddow & Birch 2016) over bytes: at most `vocab` tokens, the special ones first.
 
     No text is unknown, and decoding gives the text back. The same texts give the same tokenizer.
     """
-    whole("vocab", vocab, least=RESERVED + BYTES)
+    whole("vocab", vocab, least=RESERVED + BYTES, most=MOST_TOKENS)
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
@@ -254,6 +255,7 @@ class ParallelText:
         return [self.tokenizer.decode(row).strip() for row in rows]
 
 
+@typed
 def load(
     pairs: Pairs,
     *,
@@ -273,7 +275,7 @@ def load(
     try:
         prepare_pairs(say, place, pairs, vocab=vocab, tokenizer=None if tokenizer is None else str(tokenizer))
         text = ParallelText.open(place, longest=longest, ratio=ratio)
-    except ArgumentError:
+    except BaseException:
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
         raise
@@ -282,6 +284,7 @@ def load(
     return text
 
 
+@typed
 def prepare_pairs(
     say: Callable[[str], object],
     place: Path,

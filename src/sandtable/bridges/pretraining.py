@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, number, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, nearest, number, typed, whole
 from sandtable.bridges.huggingface import is_masked_lm, load_tokenizer
 from sandtable.bridges.tokens import TextWorld, TokenCorpus
 from sandtable.inputs import Selected, Tokens
 from sandtable.models import Normal
 from sandtable.models.attention import take
+from sandtable.models.transformer import MOST_LAYERS
 from sandtable.objectives import MaskedLM
 from sandtable.probes.dynamics import attention_matrices, rotations, watch_norms, watch_values
 from sandtable.probes.topics import time_to_fraction
@@ -127,6 +128,7 @@ class MaskedModel(nn.Module):
             handle.remove()
 
 
+@typed
 def bert_like(
     vocab: Any,
     *,
@@ -144,11 +146,11 @@ def bert_like(
     BERT's own initialisation; `attentions=True` lets attention patterns be read, which takes more memory.
     """
     size = whole("vocab", len(vocab) if hasattr(vocab, "__len__") else vocab, least=2)
-    whole("layers", layers)
-    whole("longest", longest)
+    layers, longest = whole("layers", layers, most=MOST_LAYERS), whole("longest", longest)
+    fits_in_memory("width", width, float(size + longest) * whole("width", width) + 12.0 * layers * width**2)
     if whole("width", width) % whole("heads", heads):
         raise ArgumentError(f"heads={heads}: must divide the width {width}")
-    number("dropout", dropout, least=0.0, most=1.0)
+    dropout = number("dropout", dropout, least=0.0, most=1.0)
     try:
         from transformers import AutoModelForMaskedLM, BertConfig
     except ImportError as error:

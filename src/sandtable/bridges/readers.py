@@ -13,8 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.bridges import huggingface
+from sandtable.bridges.huggingface.loading import check_device
 from sandtable.models import Tokens, Transformer
 from sandtable.probes.text_topics import Attended
 
@@ -24,6 +25,7 @@ Pattern = Float[Tensor, "layer batch head query key"]
 EAGER = "attn_implementation='eager'"
 
 
+@typed
 def read(source: Any, tokenizer: Any = None, *, device: torch.device | str | None = None) -> Reader:
     """A `Reader` of our own `Transformer`, or of a Hugging Face model given as an object, a folder or a hub name.
 
@@ -31,6 +33,8 @@ def read(source: Any, tokenizer: Any = None, *, device: torch.device | str | Non
     """
     if isinstance(source, Reader):
         return source
+    if device is not None:
+        check_device(device)
     if isinstance(source, Transformer):
         model = source if device is None else source.to(device)
         return TransformerReader(model, None if tokenizer is None else huggingface.load_tokenizer(tokenizer))

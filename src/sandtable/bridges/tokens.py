@@ -23,7 +23,7 @@ from jaxtyping import Bool, Int
 from scipy import sparse
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.bridges import corpus as corpora
 from sandtable.bridges.huggingface import load_tokenizer
 from sandtable.worlds import Batch, Vocab
@@ -32,6 +32,8 @@ from sandtable.worlds.bits import bulk_generator
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+MOST_TOKENS = 2_000_000
+"""Of a vocabulary that is trained: room for all is made at once."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _META = "tokens.json"
 _FORMAT = 1
@@ -42,6 +44,7 @@ _READ = 2**22  # bytes hashed at a time
 Progress = Callable[[int, int], None]
 
 
+@typed
 def train_tokenizer(
     corpus: Iterable[str], *, vocab: int = 8192, lowercase: bool = True, least_count: int = 2, framed: bool = True
 ) -> PreTrainedTokenizerFast:
@@ -51,7 +54,7 @@ def train_tokenizer(
     [CLS] … [SEP] around a text; a model trained on a `TextWorld` never sees these. The same corpus gives the same
     tokenizer. In memory are one document and a table of the distinct words.
     """
-    whole("vocab", vocab, least=len(SPECIAL) + 1)
+    whole("vocab", vocab, least=len(SPECIAL) + 1, most=MOST_TOKENS)
     whole("least_count", least_count)
     try:
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -104,6 +107,7 @@ def _letters(counts: Counter[str], *, most: int) -> tuple[set[str], list[str]]:
     return known, sorted(known & set().union(*(word[1:] for word in counts)))
 
 
+@typed
 def tokenize(
     corpus: Iterable[str],
     tokenizer: PreTrainedTokenizerBase,
@@ -355,6 +359,7 @@ class TokenCorpus:
         return torch.from_numpy(ids), torch.from_numpy(real)
 
 
+@typed
 @dataclass(frozen=True)
 class TextWorld:
     """Windows of `length` consecutive tokens of a corpus.

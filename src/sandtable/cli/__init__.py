@@ -54,6 +54,7 @@ WORLDS: dict[str, tuple[str, dict[str, Any]]] = {
     "automaton": ("Automaton", {"name": "PARITY", "length": 20}),
     "ising": ("CliqueIsing", {"size": 8, "clique": 4, "coupling": 0.3}),
 }
+MOST_SHOWN = 100_000
 _COLOUR = {"holds": "green", "refuted": "red", "inconclusive": "yellow", "error": "magenta"}
 
 
@@ -79,7 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         app(args=None if arguments is None else list(arguments), prog_name="sandtable")
     except ArgumentError as error:
-        print(f"sandtable: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"sandtable: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except OSError as error:  # a file or a folder that is not as it should be, where nobody knew it better
+        where = "" if error.filename is None else f": {error.filename}"
+        print(f"sandtable: {error.strerror or error}{where}", file=sys.stderr)
         raise SystemExit(2) from None
 
 
@@ -230,7 +235,7 @@ def sample(
 ) -> None:
     """Look at a world: a few samples of it, or many in a file with tokens, mask and latents as columns."""
     kind, defaults = WORLDS[one_of("world", world, WORLDS)]
-    whole("-n", count)
+    whole("-n", count, most=MOST_SHOWN)
     whole("--seed", seed, least=0)
     import torch
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, place, whole
 from sandtable.cli.printing import Status, new_console, new_table, shown
-from sandtable.cli.settings import parse_setting
+from sandtable.cli.settings import parse_setting, several
 from sandtable.cli.writing import draw, plain_name
 
 if TYPE_CHECKING:
@@ -117,14 +117,15 @@ def decode(
     one_of("--task", task, TASKS)
     sizes = dict(n=count, repeats=repeats, runs=runs, batch_size=batch_size)
     for name, value in sizes.items():
-        whole(f"--{name}".replace("_", "-"), value)
+        several(f"--{name}".replace("_", "-") if name != "n" else "-n", value)
+    several("-n × --repeats", count * repeats)
     whole("--seed", seed, least=0)
     whole("--show", show, least=0)
-    whole("--steps", 1 if steps is None else steps)
+    several("--steps", 1 if steps is None else steps)
     whole("--trace", 0 if trace is None else trace, least=0, most=count * repeats - 1)
     own = dict(parse_setting(text) for text in settings or ())
     arms = [Arm(method, own)] if compare is None else parse_arms(compare, task, own)
-    if verifier not in VERIFIERS and not Path(verifier).is_file():
+    if verifier not in VERIFIERS and not place("--verifier", verifier).is_file():
         raise ArgumentError(
             f"--verifier={verifier!r}: must be {', '.join(VERIFIERS)}, or the file of a saved probe"
             f"{nearest(verifier, VERIFIERS)}"

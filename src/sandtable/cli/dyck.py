@@ -39,6 +39,7 @@ def build(
     long: _Long = 500,
 ) -> None:
     """Write a Transformer that gives the exact next-token law of bounded Dyck prefixes, and check that it does."""
+    _check_sizes(longest, long)
     for name, value, least in (
         ("--types", types, 1),
         ("--depth", depth, 1),
@@ -64,16 +65,21 @@ def check(
     long: _Long = 500,
 ) -> None:
     """Compare a built model with the exact law. Exit status 1 where it errs."""
+    _check_sizes(longest, long)
     from sandtable.theory import dyck as theory
 
     _report(theory.load(path), path, longest, long)
 
 
+def _check_sizes(longest: int, long: int) -> None:
+    """Before anything is built."""
+    whole("--long", long, least=0, most=20_000)
+    whole("--longest", longest, most=64)
+
+
 def _report(built: Built, path: Path, longest: int, long: int) -> None:
     from sandtable.theory.dyck import check
 
-    whole("--long", long, least=0, most=20_000)
-    whole("--longest", longest)
     world = built.world
     while longest > 1 and world.count_prefixes(longest) > MOST_PREFIXES:
         longest -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sandtable.arguments import ArgumentError, one_of
+from sandtable.arguments import ArgumentError, one_of, whole
 
 _NAMED = {"none": None, "true": True, "false": False}
 
@@ -25,6 +25,15 @@ def parse_value(text: str) -> bool | int | float | str | tuple[int, ...] | None:
         except ValueError:
             continue
     return text
+
+
+MOST = 10_000_000
+"""Of steps, samples, completions and the like: more is a slip of the finger, and refused before anything is done."""
+
+
+def several(name: str, value: int, *, least: int = 1) -> int:
+    """How many of something to do, or one line that says how many can be meant."""
+    return whole(name, value, least=least, most=MOST)
 
 
 def parse_setting(text: str, fields: Sequence[str] | None = None) -> tuple[str, Any]:

@@ -12,6 +12,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.cli.printing import Status, new_console, new_table
+from sandtable.cli.settings import several
 from sandtable.cli.writing import draw, plain_name
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def topics(
     """
     levels = _thresholds(thresholds)
     for name, value in (("--topics", topics), ("--passes", passes), ("--documents", documents), ("--longest", longest)):
-        whole(name, value, least=2 if name in ("--topics", "--longest") else 1)
+        several(name, value, least=2 if name in ("--topics", "--longest") else 1)
+    if limit is not None:
+        whole("--limit", limit)
     whole("--seed", seed, least=0)
     groups = None if words is None else [group.split() for group in words.split(",") if group.split()]
     from sandtable.bridges import corpus as corpora
@@ -139,8 +142,18 @@ def pretrain(
     The folder can be read by Hugging Face and by `sandtable topics --model FOLDER`. A run that was interrupted goes on
     from its last checkpoint when the same command is given again.
     """
+    for name, value in (("--steps", steps), ("--length", length), ("--batch", batch), ("--vocab", vocab)):
+        several(name, value)
+    if several("--width", width) % whole("--heads", heads):
+        raise ArgumentError(f"--heads={heads}: must divide --width={width}")
+    whole("--layers", layers, most=1000)
+    whole("--seed", seed, least=0)
+    if limit is not None:
+        whole("--limit", limit)
     one_of("--optimizer", optimizer, ("adam", "sgd"))
+    one_of("--precision", precision, ("float32", "bfloat16"))
     number("--lr", lr, above=0.0)
+    number("--eps", eps, above=0.0)
     from sandtable.bridges import corpus as corpora
     from sandtable.bridges.huggingface import no_progress_bars
     from sandtable.bridges.pretraining import pretrain_bert

@@ -13,6 +13,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, nearest, number, one_of, whole
 from sandtable.cli.printing import Status, new_console, new_table, shown
+from sandtable.cli.settings import several
 from sandtable.cli.writing import plain_name
 
 if TYPE_CHECKING:
@@ -96,9 +97,13 @@ def translate(
     if task is not None and texts is not None:
         raise ArgumentError("--input: needs text, not a task")
     for name, value in (("-n", count), ("--passes", passes), ("--beams", beams), ("--batch", batch)):
-        whole(name, value)
-    for name, value in (("--steps", steps), ("--seed", seed), ("--show", show), ("--teach", teach)):
-        whole(name, value, least=0)
+        several(name, value)
+    for name, value in (("--steps", steps), ("--show", show), ("--teach", teach)):
+        several(name, value, least=0)
+    whole("--seed", seed, least=0)
+    whole("--layers", layers, most=1000)
+    if limit is not None:
+        whole("--limit", limit)
     number("--lr", lr, above=0.0)
     one_of("--rejecter", rejecter, REJECTERS)
     if one_of("--model", model, MODELS) != "both" and teach:

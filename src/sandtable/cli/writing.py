@@ -16,6 +16,8 @@ def draw(path: Path, figure: Any, store: Any = None) -> list[Path]:
     from sandtable.lab import Store
     from sandtable.lab.figures import svg
 
-    (store or Store(path.parent)).write_text(path.with_suffix(".svg"), svg(figure))
-    figure.savefig(path.with_suffix(".png"), facecolor="white")
+    folder = store or Store(path.parent)
+    folder.write_text(path.with_suffix(".svg"), svg(figure))
+    with folder.writing(path):
+        figure.savefig(path.with_suffix(".png"), facecolor="white")
     return [path.with_suffix(".svg"), path.with_suffix(".png")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sandtable.arguments import number, one_of, whole
+from sandtable.arguments import flag, number, one_of, whole
 from sandtable.decoding.driver import Call, decoder
 from sandtable.decoding.generation import Generation
 
@@ -41,6 +41,7 @@ def backtrack(
     whole("stride", stride)
     number("threshold", threshold, least=0.0)
     one_of("redo", redo, REDO)
+    verify_redo = flag("verify_redo", verify_redo)
     session = call.session
     left = torch.full_like(session.lengths, quota)
     again = torch.zeros_like(left)  # how many of the coming tokens are taken greedily

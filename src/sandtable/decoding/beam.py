@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.translated import Translated, checked, ended, given_lengths, log_probs
 from sandtable.decoding.truncation import Truncation
@@ -77,6 +77,7 @@ def autoregress(
     return Translated(tokens, lengths, score, torch.ones_like(lengths), lengths.clone())
 
 
+@typed
 @torch.no_grad()
 def beam_search(
     model: Seq2Seq,

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.decoding.truncation import inverse_cdf, rising
 from sandtable.worlds import FiniteLaw, MaskLaw, UniformSize, UniformSubset
 from sandtable.worlds.bits import bulk_generator
@@ -84,6 +84,7 @@ class Chains:
         return torch.where(self.hits < 0, self.steps, self.hits)
 
 
+@typed
 def run_chains(
     sampler: Sampler,
     start: States,

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.decoding.blocks import BlockDynamics, ModelBlocks
 from sandtable.decoding.chains import Sampler, States, check_law, largest, uniform
 from sandtable.decoding.truncation import inverse_cdf
@@ -120,6 +120,7 @@ def _ladder(size: Int[Tensor, "*rows"], stay: Int[Tensor, "*rows"], tables: _Tab
     return weights.masked_fill(left < 0, -torch.inf).softmax(-1).cumsum(-1)
 
 
+@typed
 def k_gibbs(law: FiniteLaw | Any, k: int, *, positions: int | None = None, **options: Any) -> Sampler:
     """Uniform blocks of `k` positions drawn anew: the fast path for cliques, `block_dynamics` for all else.
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.generation import COSTS, Cost, Generation
@@ -202,7 +202,7 @@ def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool
     run.__signature__ = inspect.Signature([*shared, *added], return_annotation=Generation)  # pyright: ignore
     del run.__wrapped__
     run.method = function  # pyright: ignore
-    return run
+    return typed(run)
 
 
 def _call(

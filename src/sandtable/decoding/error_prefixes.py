@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed
 from sandtable.decoding.ancestral import ancestral
 from sandtable.decoding.draws import as_generator
 from sandtable.decoding.generation import Generation
@@ -51,6 +51,7 @@ class ErrorPrefixes:
         return [row[:-1] for row in self.wrong]
 
 
+@typed
 def collect_error_prefixes(
     lm: Any,
     prompts: Sequence[Any],

@@ -9,13 +9,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, typed, whole
 from sandtable.decoding.language_model import Hidden, Prompts, Rows, Session, read_prompts
 from sandtable.worlds import HasNextToken, Vocab
 
 NextToken = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch vocab"]]
 
 
+@typed
 class ExactModel:
     """A law given by its next-token probabilities on rows of equal length, which may be empty.
 
@@ -37,7 +38,10 @@ class ExactModel:
         vocab = getattr(law, "vocab", None) if vocab is None else vocab
         if vocab is None:
             raise ArgumentError("vocab=None: a function needs the size of its vocabulary, or a Vocab")
-        self.vocab = vocab if isinstance(vocab, Vocab) else Vocab(tuple(map(str, range(whole("vocab", vocab)))))
+        if not isinstance(vocab, Vocab):
+            fits_in_memory("vocab", whole("vocab", vocab), vocab, size=100)  # bytes of a name
+            vocab = Vocab(tuple(map(str, range(vocab))))
+        self.vocab = vocab
         eos = getattr(law, "eos", None) if eos is None else eos
         self.eos = None if eos is None else whole("eos", eos, least=0, most=len(self.vocab) - 1)
         self.longest = getattr(law, "longest", None) if longest is None else longest

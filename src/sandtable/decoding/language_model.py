@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 
 Prompts = Sequence[Any] | Tensor
 Rows = Bool[Tensor, " row"]
@@ -60,6 +60,7 @@ class LanguageModel(Protocol):
         ...
 
 
+@typed
 class Session:
     """Rows of tokens under one model, each as long as it is.
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed
 from sandtable.inputs import PAD
 
 Ids = Int[Tensor, "row position"]
@@ -30,6 +30,7 @@ def token_accuracy(tokens: Ids, target: Ids) -> Float[Tensor, " row"]:
     return ((tokens == target) & real).sum(1).double() / real.sum(1)
 
 
+@typed
 def stutter_rate(outputs: Sequence[str], references: Sequence[str] | None = None) -> tuple[float, float]:
     """Over texts: repetitions of a word per pair of neighbours, and the share of texts that have one.
 
@@ -56,6 +57,7 @@ class Bleu:
     signature: str
 
 
+@typed
 def bleu(outputs: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> Bleu:
     """Corpus BLEU of sacrebleu (Post 2018): `tokenize` "13a" as WMT does, "zh" for Chinese, "intl", "none", …"""
     try:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.decoding.draws import as_generator
 from sandtable.decoding.rejecters import NO_REJECTERS, LinearSchedule, Rejecter, Round, stutters
 from sandtable.decoding.translated import Translated, checked, ended, given_lengths
@@ -25,6 +25,7 @@ REPLACEMENTS = ("initial", "previous", "summed")
 Ids = Int[Tensor, "row position"]
 
 
+@typed
 @torch.no_grad()
 def refine(
     model: Seq2Seq,
@@ -104,6 +105,7 @@ def refine(
     )
 
 
+@typed
 def mask_predict(model: Seq2Seq, source: Int[Tensor, "row source"], *, steps: int = 4, **options) -> Translated:
     """Ghazvininejad et al. 2019: from [MASK]s, with ever fewer of the least probable words masked again each time."""
     return refine(model, source, steps=steps, noise="mask", rejecters=(LinearSchedule(),), **options)

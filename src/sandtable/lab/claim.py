@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
 
 if TYPE_CHECKING:
     from sandtable.lab.evidence import Evidence
@@ -154,11 +154,15 @@ def claim(**fields: Any) -> Callable[[Callable[[Any, Lab], Evidence]], Claim]:
     return bind
 
 
+@typed
 def printed(name: str, corrected: Claim, change: dict[str, Any], *, statement: str, where: str, erratum: str) -> Claim:
     """A statement as it was printed: the corrected claim's own measurement with the printed form in its place.
 
     It is called "line/printed-name" and expected to be refuted.
     """
+    known = [field.name for field in dataclasses.fields(corrected.scales["desk"])]
+    for setting in change:
+        one_of("change", setting, known)
     return Claim(
         id=f"{corrected.id.partition('/')[0]}/printed-{name}",
         statement=statement,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sandtable.arguments import ArgumentError, number, probability, whole
+from sandtable.arguments import ArgumentError, number, probability, typed, whole
 from sandtable.lab.statistics import (
     LEAST_UNITS,
     LEAST_UNITS_RESAMPLED,
@@ -90,6 +90,7 @@ class Evidence:
     notes: list[str] = field(default_factory=list)
 
 
+@typed
 def agrees(
     name: str,
     measured: Any,
@@ -109,6 +110,7 @@ def agrees(
     return replace(check, shift=_shift(predicted, shift, shift_absolute))
 
 
+@typed
 def exceeds(name: str, measured: Any, threshold: float, *, unit: str = "seed", deterministic: bool = False) -> Check:
     """The mean of `measured` lies above the threshold."""
     threshold = number("threshold", threshold)
@@ -116,6 +118,7 @@ def exceeds(name: str, measured: Any, threshold: float, *, unit: str = "seed", d
     return _mean_check(name, "exceeds", as_vector("measured", measured), threshold, target, unit, deterministic)
 
 
+@typed
 def below(name: str, measured: Any, threshold: float, *, unit: str = "seed", deterministic: bool = False) -> Check:
     """The mean of `measured` lies below the threshold."""
     threshold = number("threshold", threshold)
@@ -123,6 +126,7 @@ def below(name: str, measured: Any, threshold: float, *, unit: str = "seed", det
     return _mean_check(name, "below", as_vector("measured", measured), threshold, target, unit, deterministic)
 
 
+@typed
 def orders(
     name: str,
     larger: Any,
@@ -211,6 +215,7 @@ def passing(
     return proportion(name, passed, len(scores), at_least=at_least, unit=unit)
 
 
+@typed
 def statistic(
     name: str,
     fn: Callable[[Any], Any],

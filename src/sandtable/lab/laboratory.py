@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
 from sandtable.lab.claim import SCALES
 from sandtable.lab.keys import describe, fingerprint, source_hash
 from sandtable.lab.store import CHECKSUMS, Store, remove
@@ -22,8 +22,11 @@ from sandtable.lab.store import CHECKSUMS, Store, remove
 _SEEDS = "__seeds__"
 BLOCK = 8
 """Seeds b·BLOCK … (b+1)·BLOCK − 1 are measured together where several processes share the work."""
+MOST_SEEDS = 1_000_000
+MOST_THREADS = 4096
 
 
+@typed
 @dataclass(frozen=True, eq=False)
 class Lab:
     """What a claim's function is given besides its settings.
@@ -45,12 +48,14 @@ class Lab:
     _memo: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if len(self.seeds) > MOST_SEEDS:
+            raise ArgumentError(f"seeds: {len(self.seeds):,} are too many, at most {MOST_SEEDS:,} in one run")
         object.__setattr__(self, "seeds", tuple(whole("seed", seed, least=0) for seed in self.seeds))
         if len(set(self.seeds)) < len(self.seeds) or not self.seeds:
             raise ArgumentError(f"seeds={self.seeds!r}: must be distinct, and at least one")
         one_of("scale", self.scale, SCALES)
         object.__setattr__(self, "device", resolve_device(self.device))
-        whole("threads", self.threads)
+        whole("threads", self.threads, most=MOST_THREADS)
 
     def only(self, seeds: Iterable[int]) -> Lab:
         """The same laboratory with other seeds."""

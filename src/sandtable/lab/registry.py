@@ -14,13 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from sandtable.arguments import ArgumentError, nearest
+from sandtable.arguments import ArgumentError, nearest, place, typed
 from sandtable.lab import index
 from sandtable.lab.claim import Claim
 
 GROUP = "sandtable.claims"
 
 
+@typed
 def load(files: Sequence[Path | str] = ()) -> dict[str, Claim]:
     """Every claim by id, sorted: those of the entry points and those of `files`."""
     found = _distinct([*_installed().values(), *from_files(files).values()])
@@ -30,7 +31,7 @@ def load(files: Sequence[Path | str] = ()) -> dict[str, Claim]:
 
 def from_files(files: Sequence[Path | str]) -> dict[str, Claim]:
     """The claims of Python files, each loaded by its path."""
-    return _distinct([item for file in files for item in _collect(_load_file(Path(file)))])
+    return _distinct([item for file in files for item in _collect(_load_file(place("--from", file)))])
 
 
 def find(ids: Sequence[str], files: Sequence[Path | str] = ()) -> list[Claim]:

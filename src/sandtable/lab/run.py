@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from sandtable import __version__
-from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
 from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
 from sandtable.lab.keys import fingerprint, source_hash, sources_of
-from sandtable.lab.laboratory import Lab, resolve_device
+from sandtable.lab.laboratory import MOST_SEEDS, MOST_THREADS, Lab, resolve_device
 from sandtable.lab.ray import on_cluster, spread, spreader
 from sandtable.lab.registry import card, find, shown
 from sandtable.lab.store import Store, StoreError
@@ -116,6 +116,7 @@ class Plan:
         )
 
 
+@typed
 def verify(
     claims: Sequence[Claim],
     *,
@@ -144,10 +145,14 @@ def verify(
     folder = store if isinstance(store, Store) else Store(store)
     plan = Plan(
         scale=scale,
-        seeds=None if seeds is None else whole("seeds", seeds),
+        seeds=None if seeds is None else whole("seeds", seeds, most=MOST_SEEDS),
         seed_base=whole("seed_base", seed_base, least=0),
         device=resolve_device(device) if on is None else on_cluster(on, device, jobs),
-        threads=whole("threads", threads) if threads is not None else 1 if on else default_threads(jobs),
+        threads=whole("threads", threads, most=MOST_THREADS)
+        if threads is not None
+        else 1
+        if on
+        else default_threads(jobs),
         store=str(folder.root),
         fresh=fresh,
         files=tuple(str(file) for file in files),

@@ -141,6 +141,8 @@ def resample(
     drawn = members[first[stratum] + places]
     if vectorised:
         values = [np.asarray(fn(units[rows]), dtype=float) for rows in (whole[None], left_out, drawn)]
+        if any(found.shape != (len(rows),) for found, rows in zip(values, (whole[None], left_out, drawn), strict=True)):
+            raise ArgumentError("vectorised=True: fn must give one number for each of the samples in its first axis")
     else:
         take = _taker(units)
         values = [np.array([float(fn(take(row))) for row in rows]) for rows in (whole[None], left_out, drawn)]

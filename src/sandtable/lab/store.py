@@ -11,12 +11,11 @@ import shutil
 import uuid
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, place, typed
 from sandtable.lab.claim import SCALES
 from sandtable.lab.keys import canonical
 
@@ -29,14 +28,14 @@ except ImportError:  # no advisory locks on this system: two processes may do th
     fcntl = None
 
 CHECKSUMS = "checksums.json"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StoreError(ArgumentError):
-    """The store cannot be written: no space, no permission, or no folder."""
+    """The store cannot be written or read: no space, no permission, or no folder."""
 
 
+@typed
 class Store:
     """A folder of artefacts: `runs/` unless `root` or the variable SANDTABLE_HOME says otherwise.
 
@@ -45,7 +44,7 @@ class Store:
     """
 
     def __init__(self, root: Path | str | None = None) -> None:
-        self.root = Path(root if root is not None else os.environ.get("SANDTABLE_HOME") or "runs")
+        self.root = place("store", root if root is not None else os.environ.get("SANDTABLE_HOME") or "runs")
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
@@ -83,12 +82,15 @@ class Store:
         """The object written by `write_json`, without its checksum; None where there is none or it is damaged."""
         try:
             content = json.loads(path.read_bytes())
+            expected = content.pop("sha256", None) if isinstance(content, dict) else None
+            found = None if expected is None else _digest(content)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:  # ValueError: bytes, syntax, numbers that JSON has no words for
             return self.set_aside(path, f"not JSON ({error})")
-        expected = content.pop("sha256", None) if isinstance(content, dict) else None
-        if expected is None or expected != _digest(content):
+        except OSError as error:
+            raise self._unreadable(path, error) from error
+        if expected is None or expected != found:
             return self.set_aside(path, "its checksum does not match")
         return content
 
@@ -112,13 +114,20 @@ class Store:
         arrays = {}
         try:
             with zipfile.ZipFile(path) as archive:
-                for name in archive.namelist():
-                    with archive.open(name) as member:
-                        arrays[name.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
+                for item in archive.infolist():
+                    if item.compress_type != zipfile.ZIP_STORED:  # never ours, and could unfold to any size
+                        raise ValueError(f"{item.filename} is compressed")
+                    with archive.open(item) as member:
+                        name = item.filename.removesuffix(".npy")
+                        arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
                 expected = archive.comment.decode(errors="replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError, RuntimeError) as error:
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EPERM, errno.EISDIR, errno.EIO):
+                raise self._unreadable(path, error) from error
+            return self.set_aside(path, f"not a whole npz file ({error})")
+        except Exception as error:  # a damaged header can ask for anything: other encodings, names, memory
             return self.set_aside(path, f"not a whole npz file ({error})")
         if expected != _arrays_digest(arrays):
             return self.set_aside(path, "its checksum does not match")
@@ -154,7 +163,7 @@ class Store:
         if not path.is_dir():
             return False
         sums = self.read_json(path / CHECKSUMS)
-        if sums is None:
+        if sums is None or not isinstance(sums.get("files"), dict):
             self.set_aside(path, "its list of checksums is missing or damaged")
             return False
         found = {str(file.relative_to(path)) for file in _files(path)} - {CHECKSUMS}
@@ -199,15 +208,18 @@ class Store:
         """Turn a full disk and a closed folder into one clear line."""
         try:
             yield
+        except StoreError:
+            raise
         except OSError as error:
             if error.errno in _FULL:
                 raise StoreError(f"no space left for {path} in the store {self.root}; finished work is kept") from error
-            if error.errno in _CLOSED:
-                raise StoreError(
-                    f"the store {self.root} is not writable ({error.strerror}: {error.filename}); "
-                    "choose another folder with --store or SANDTABLE_HOME"
-                ) from error
-            raise
+            raise StoreError(
+                f"the store {self.root} is not writable ({error.strerror or error}: {error.filename}); "
+                "choose another folder with --store or SANDTABLE_HOME"
+            ) from error
+
+    def _unreadable(self, path: Path, error: OSError) -> StoreError:
+        return StoreError(f"{path} in the store {self.root} cannot be read ({error.strerror or error})")
 
     def _replace(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
         place = path.with_name(f".{path.name}.tmp-{uuid.uuid4().hex}")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.inputs import Bag, Documents
 from sandtable.models.positions import Rotary
 
@@ -56,6 +56,7 @@ def project_types(table: Tensor | None, weight: Float[Tensor, "heads width head"
     return weight if table is None else torch.einsum("vd,hde->hve", table, weight)
 
 
+@typed
 class Attention(nn.Module):
     """Values and output map, shared by all attentions: out = Σ_h A_h (x W_V[h] + b_V[h]) W_O[h] + b_O.
 
@@ -195,6 +196,7 @@ class Attention(nn.Module):
         return out if self.b_O is None else out + self.b_O
 
 
+@typed
 class SoftmaxAttention(Attention):
     """A = softmax over keys of scale · (x_q W_Q + b_Q)·(x_k W_K + b_K); `scale` is 1/√(head width) unless given."""
 
@@ -239,6 +241,7 @@ class SoftmaxAttention(Attention):
         return tap("hook_attn_scores", scores + counts.log()[:, None, :]).softmax(-1)
 
 
+@typed
 class RotaryAttention(SoftmaxAttention):
     """Softmax attention whose queries and keys turn with their positions, up to `longest` of them."""
 
@@ -257,6 +260,7 @@ class RotaryAttention(SoftmaxAttention):
         raise ArgumentError("Bag inputs: counts have no positions that rotary attention could turn to")
 
 
+@typed
 class AlibiAttention(SoftmaxAttention):
     """Softmax attention with a bias for the recent past: −m_h · (i − j) is added to the score of key j for query i.
 
@@ -279,6 +283,7 @@ class AlibiAttention(SoftmaxAttention):
         raise ArgumentError("Bag inputs: counts have no positions that a bias could depend on")
 
 
+@typed
 class UniformAttention(Attention):
     """Every visible key gets the same attention: what W_Q = W_K = 0 gives, without the two matrices; keys are empty."""
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.inputs import Bag, Documents
 from sandtable.models.attention import Attention, Slots, Tap, inside, silent, take
 
@@ -23,11 +23,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@typed
 class MLP(nn.Module):
     """act(x W_in + b_in) W_out + b_out."""
 
     def __init__(self, width: int, hidden: int, *, activation: str = "gelu", biases: bool = True) -> None:
         super().__init__()
+        whole("width", width)
         whole("hidden", hidden)
         self.config = dict(width=width, hidden=hidden, activation=activation, biases=biases)
         self.activation = ACTIVATIONS[one_of("activation", activation, ACTIVATIONS)]
@@ -43,6 +45,7 @@ class MLP(nn.Module):
         return out if self.b_out is None else out + self.b_out
 
 
+@typed
 class GatedMLP(MLP):
     """(act(x W_gate + b_gate) ⊙ (x W_in + b_in)) W_out + b_out: SwiGLU of Shazeer (2020) when act is SiLU."""
 
@@ -59,6 +62,7 @@ class GatedMLP(MLP):
         return out if self.b_out is None else out + self.b_out
 
 
+@typed
 class DeepMLP(nn.Module):
     """act(… act(x W_0 + b_0) … ) W_n + b_n with hidden layers of any widths, from width `width` to `out_width`.
 
@@ -95,12 +99,13 @@ class DeepMLP(nn.Module):
         return x
 
 
+@typed
 class LayerNorm(nn.Module):
     """(x − mean) / √(var + eps) · w + b over the last dimension."""
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:
         super().__init__()
-        self.config = dict(width=width, eps=eps)
+        self.config = dict(width=whole("width", width), eps=number("eps", eps, least=0.0))
         self.eps = eps
         self.w = nn.Parameter(torch.ones(width))
         self.b = nn.Parameter(torch.zeros(width))
@@ -109,12 +114,13 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, x.shape[-1:], self.w, self.b, self.eps)
 
 
+@typed
 class RMSNorm(nn.Module):
     """x / √(mean x² + eps) · w over the last dimension (Zhang & Sennrich 2019)."""
 
     def __init__(self, width: int, *, eps: float = 1e-5) -> None:
         super().__init__()
-        self.config = dict(width=width, eps=eps)
+        self.config = dict(width=whole("width", width), eps=number("eps", eps, least=0.0))
         self.eps = eps
         self.w = nn.Parameter(torch.ones(width))
 
@@ -130,7 +136,7 @@ class UnitNorm(nn.Module):
 
     def __init__(self, width: int, *, eps: float = 0.0) -> None:
         super().__init__()
-        self.config = dict(width=width, eps=number("eps", eps, least=0.0))
+        self.config = dict(width=whole("width", width), eps=number("eps", eps, least=0.0))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:

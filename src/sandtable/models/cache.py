@@ -10,12 +10,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 
 if TYPE_CHECKING:
     from sandtable.models.transformer import Transformer
 
 
+@typed
 class Cache:
     """Keys and values of every layer, one slot per position, each row as long as it is.
 

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, whole
+from sandtable.arguments import ArgumentError, nearest, typed, whole
 from sandtable.inputs import Tokens
 from sandtable.models.attention import Tap, inside, silent
 from sandtable.models.initial import Initial, Normal, Uniform
-from sandtable.models.transformer import Embedding, Unembedding, match_names
+from sandtable.models.transformer import MOST_LAYERS, Embedding, Unembedding, match_names
 
 
 class LSTMLayer(nn.Module):
@@ -48,6 +48,7 @@ class LSTMLayer(nn.Module):
         return tap("hook_h", torch.stack(states, dim=-2))
 
 
+@typed
 class LSTM(nn.Module):
     """logits_t = h_t W_U + b_U, h the states of the last of `layers` LSTM layers over the embedded tokens.
 
@@ -63,7 +64,7 @@ class LSTM(nn.Module):
         outputs = size if outputs is None else whole("outputs", outputs)
         self.config: dict[str, Any] = dict(vocab=size, width=width, hidden=hidden, layers=layers, outputs=outputs)
         self.embed = Embedding(size, whole("width", width))
-        widths = [width, *[whole("hidden", hidden)] * whole("layers", layers)]
+        widths = [width, *[whole("hidden", hidden)] * whole("layers", layers, most=MOST_LAYERS)]
         self.layers = nn.ModuleList(LSTMLayer(w, hidden) for w in widths[:-1])
         self.unembed = Unembedding(outputs, hidden, tied=False, bias=True)
 

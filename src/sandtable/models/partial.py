@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from sandtable.arguments import whole
+from sandtable.arguments import typed, whole
 from sandtable.models.attention import Attention, Tap, inside
 from sandtable.models.blocks import Block, DeepMLP
 
 
+@typed
 class PartialBlock(Block):
     """y = k ⊙ x + attn(x), then m ⊙ y + mlp(y): the residuals k and m leave out the coordinates that are overwritten.
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 
 
 def first(table: Float[Tensor, "longest width"], size: int) -> Float[Tensor, "position width"]:
@@ -19,12 +19,13 @@ def first(table: Float[Tensor, "longest width"], size: int) -> Float[Tensor, "po
     return table[:size]
 
 
+@typed
 class LearnedPositions(nn.Module):
     """A trained vector W_pos[i] added at position i."""
 
     def __init__(self, width: int, *, longest: int) -> None:
         super().__init__()
-        self.config = dict(width=width, longest=whole("longest", longest))
+        self.config = dict(width=whole("width", width), longest=whole("longest", longest))
         self.W_pos = nn.Parameter(torch.zeros(longest, width))
 
     def forward(self, size: int) -> Float[Tensor, "position width"]:
@@ -34,12 +35,13 @@ class LearnedPositions(nn.Module):
         return F.embedding(places, self.W_pos)
 
 
+@typed
 class SinusoidalPositions(nn.Module):
     """The fixed waves of Vaswani et al. (2017): sin and cos of i / 10000^(2k / width), interleaved."""
 
     def __init__(self, width: int, *, longest: int) -> None:
         super().__init__()
-        self.config = dict(width=width, longest=whole("longest", longest))
+        self.config = dict(width=whole("width", width), longest=whole("longest", longest))
         angle = torch.arange(longest, dtype=torch.float64)[:, None] * torch.exp(
             torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
         )
@@ -53,12 +55,13 @@ class SinusoidalPositions(nn.Module):
         return F.embedding(places, self.get_buffer("waves"))
 
 
+@typed
 class LinearPositions(nn.Module):
     """(i / longest) · W_pos: one trained direction, along which positions move at a steady pace."""
 
     def __init__(self, width: int, *, longest: int) -> None:
         super().__init__()
-        self.config = dict(width=width, longest=whole("longest", longest))
+        self.config = dict(width=whole("width", width), longest=whole("longest", longest))
         self.W_pos = nn.Parameter(torch.zeros(1, width))
 
     def forward(self, size: int) -> Float[Tensor, "position width"]:
@@ -70,6 +73,7 @@ class LinearPositions(nn.Module):
         return (places / self.config["longest"]).to(self.W_pos.dtype)[..., None] * self.W_pos[0]
 
 
+@typed
 class Rotary(nn.Module):
     """Rotary positions (Su et al. 2021): at position i, the pair (x_k, x_{k + e/2}) turns by the angle i / base^(2k/e).
 

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.models.attention import Tap, project
 
 
+@typed
 class RelativeBias(nn.Module):
     """A trained number per head and bucket of the distance j − i, added to the score of key j for query i.
 
@@ -25,7 +26,8 @@ class RelativeBias(nn.Module):
         whole("buckets", buckets, least=4)
         if buckets % 4:
             raise ArgumentError(f"buckets={buckets}: must be a multiple of 4")
-        if furthest <= buckets:
+        whole("heads", heads)
+        if whole("furthest", furthest) <= buckets:
             raise ArgumentError(f"furthest={furthest}: must be larger than buckets={buckets}")
         self.config = dict(heads=heads, buckets=buckets, furthest=furthest, causal=causal)
         self.W_B = nn.Parameter(torch.zeros(buckets, heads))
@@ -53,6 +55,7 @@ class RelativeBias(nn.Module):
         return F.embedding(self.bucket(distance), self.W_B).movedim(-1, -3)
 
 
+@typed
 class MultiHead(nn.Module):
     """out = Σ_h softmax(q W_Q[h] · k W_K[h] + bias) v W_V[h] W_O[h]: no biases of its own, and scores are not scaled.
 
@@ -61,7 +64,8 @@ class MultiHead(nn.Module):
 
     def __init__(self, width: int, *, heads: int, head_width: int) -> None:
         super().__init__()
-        self.config = dict(width=width, heads=heads, head_width=head_width)
+        sizes = dict(width=width, heads=heads, head_width=head_width)
+        self.config = {name: whole(name, size) for name, size in sizes.items()}
         self.W_Q, self.W_K, self.W_V = (nn.Parameter(torch.zeros(heads, width, head_width)) for _ in range(3))
         self.W_O = nn.Parameter(torch.zeros(heads, head_width, width))
 

@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, whole
+from sandtable.arguments import ArgumentError, nearest, typed, whole
 from sandtable.inputs import LENGTH, RESERVED, Encoded, Pair
 from sandtable.models.attention import Tap, inside, silent
 from sandtable.models.blocks import MLP, RMSNorm
 from sandtable.models.initial import Constant, Initial, Normal
 from sandtable.models.positions import first
 from sandtable.models.relative import MultiHead, RelativeBias
-from sandtable.models.transformer import Embedding, match_names
+from sandtable.models.transformer import MOST_LAYERS, Embedding, match_names
 
 EPS = 1e-6
 PUBLISHED = dict(vocab=32128, layers=6, heads=8, width=512, mlp=2048, longest=256, longest_target=128)
@@ -163,6 +163,7 @@ def _hiding(seen: Bool[Tensor, ...], like: Tensor) -> Tensor:
     return torch.zeros((), dtype=like.dtype, device=like.device).where(seen, -math.inf)
 
 
+@typed
 class Seq2Seq(nn.Module):
     """logits = decoder(target so far, encoder(source)) W_Eᵀ / √width, at every position of the target.
 
@@ -203,9 +204,10 @@ class Seq2Seq(nn.Module):
         whole("longest", longest)
         whole("longest_target", longest_target, most=longest)
         self.config: dict[str, Any] = dict(
-            vocab=size, layers=whole("layers", layers), heads=heads, width=width, head_width=head_width, mlp=mlp,
-            causal=causal, positional=positional, source_positions=source_positions, longest=longest,
-            longest_target=longest_target, buckets=buckets, furthest=furthest, initial=dict(initial or {}),
+            vocab=size, layers=whole("layers", layers, most=MOST_LAYERS), heads=heads, width=width,
+            head_width=head_width, mlp=mlp, causal=causal, positional=positional, source_positions=source_positions,
+            longest=longest, longest_target=longest_target, buckets=buckets, furthest=furthest,
+            initial=dict(initial or {}),
         )  # fmt: skip
         head = width // heads if head_width is None else whole("head_width", head_width)
         hidden = 4 * width if mlp is None else whole("mlp", mlp)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
 from sandtable.models.activations import ActivationCache, NamesFilter, chosen
 from sandtable.models.attention import (
@@ -38,6 +38,10 @@ NO_EDITS: Mapping[str, Edit] = {}
 DEFAULT_INITIAL: dict[str, Initial] = {"*.b*": Constant(0.0), "*ln*.w": Constant(1.0), "*": Normal(0.02)}
 
 
+MOST_LAYERS = 4096
+"""Of a model that is put together in reasonable time."""
+
+
 class Embedding(nn.Module):
     """Rows of W_E."""
 
@@ -55,6 +59,7 @@ class Unembedding(nn.Module):
         self.b_U = nn.Parameter(torch.zeros(size)) if bias else None
 
 
+@typed
 class Transformer(nn.Module):
     """logits = head(block_L(… block_1(W_E[token] + position) …)).
 
@@ -155,7 +160,7 @@ class Transformer(nn.Module):
                     residual=residual,
                     eps=eps,
                 )
-                for _ in range(whole("layers", layers))
+                for _ in range(whole("layers", layers, most=MOST_LAYERS))
             ]
             self._own_blocks = False
         else:
@@ -410,6 +415,7 @@ class Transformer(nn.Module):
         return x if self.unembed.b_U is None else x + self.unembed.b_U
 
 
+@typed
 def match_names(patterns: Sequence[str], names: Sequence[str]) -> list[str]:
     """The names that match any glob pattern, in order; a pattern without a match is an `ArgumentError`."""
     for pattern in patterns:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed
 from sandtable.inputs import Tokens
 from sandtable.objectives.base import Apply, Example, Params
 from sandtable.objectives.next_token import NextToken
 from sandtable.worlds import Batch
 
 
+@typed
 @dataclass(frozen=True)
 class Copying(NextToken):
     """L = −(1/|T|) Σ_{(x, t) ∈ T} log softmax(f(x)_t)_{x_t}, T the real tokens: the target is the input.

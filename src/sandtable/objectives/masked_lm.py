@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from sandtable.arguments import ArgumentError, one_of
+from sandtable.arguments import ArgumentError, one_of, typed
 from sandtable.inputs import Bag, Documents, Selected
 from sandtable.objectives.base import Apply, DrawsEach, Example, OneForward, Params
 from sandtable.worlds import Batch, BertMasking, Expectation, Vocab
@@ -41,6 +41,7 @@ def hard_loss(
     return (weight * F.cross_entropy(logits, target, reduction="none")).sum()
 
 
+@typed
 @dataclass(frozen=True)
 class MaskedLM(DrawsEach, OneForward):
     """L = E_X E_M (1/|M|) Σ_{j∈M} ℓ(f(X̃)_j, X_j), ℓ the cross-entropy or the squared distance (summed over outputs).

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.objectives.base import Apply, Example, Noiseless, OneForward, Params
 from sandtable.worlds import Batch, Expectation
 
 
+@typed
 @dataclass(frozen=True)
 class NextToken(Noiseless, OneForward):
     """L = −(1/|T|) Σ_{(x, t) ∈ T} log softmax(f(x_{<t}))_{x_t}, T the real tokens but the first of each row.

@@ -12,9 +12,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
+
+MOST_LAYERS = 1000
+LARGEST_RATE = 1e30  # what a float of 32 bits holds, with room
 
 
+@typed
 class Classifier(nn.Module):
     """Logits of the classes: `depth` linear layers, ReLU and `hidden` units between them, on centred, scaled features.
 
@@ -27,7 +31,7 @@ class Classifier(nn.Module):
     def __init__(self, width: int, *, classes: int = 2, depth: int = 1, hidden: int = 256) -> None:
         super().__init__()
         self.config = dict(width=whole("width", width), classes=whole("classes", classes, least=2))
-        self.config |= dict(depth=whole("depth", depth), hidden=whole("hidden", hidden))
+        self.config |= dict(depth=whole("depth", depth, most=MOST_LAYERS), hidden=whole("hidden", hidden))
         widths = [width, *[hidden] * (depth - 1), classes]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(widths))
         self.register_buffer("mean", torch.zeros(width))
@@ -72,6 +76,7 @@ class ClassifierFit:
     """Validation accuracy after every epoch."""
 
 
+@typed
 def train_classifier(
     features: Float[Tensor, "row width"],
     labels: Int[Tensor, " row"],
@@ -103,7 +108,10 @@ def train_classifier(
     classes = int(labels.max()) + 1 if n else 0
     if held < 1 or classes < 2 or int(labels.min()) < 0:
         raise ArgumentError(f"{n} rows of {classes} classes: needs two classes, and at least one row for validation")
-    whole("batch_size", batch_size)
+    batch_size = whole("batch_size", batch_size)
+    whole("least_updates", least_updates, least=0)
+    number("lr", lr, least=0.0, most=LARGEST_RATE)
+    number("weight_decay", weight_decay, least=0.0)
     order = torch.randperm(n, generator=generator)
     here, there = order[held:], order[:held]
     classifier = Classifier(features.shape[1], classes=classes, depth=depth, hidden=hidden).initialise(generator)

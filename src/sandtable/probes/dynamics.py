@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.probes.topics import norm_of, rotation
 
 Watch = Callable[[Mapping[str, Tensor]], Float[Tensor, "models ..."]]
@@ -23,6 +23,7 @@ _KINDS = {name: kind for names in _SPELLINGS for kind, name in zip("QKV", names,
 _MATRIX = re.compile(rf"(.*?)({'|'.join(re.escape(name) for name in _KINDS)})")
 
 
+@typed
 def attention_matrices(model: nn.Module | Iterable[str]) -> list[dict[str, str]]:
     """Names of the parameters "Q", "K", "V" of every attention layer, in order; one matrix holds all heads of a layer.
 
@@ -58,6 +59,7 @@ def _matrix(name: str) -> Watch:
     return lambda params: params[name].clone()
 
 
+@typed
 def rotations(
     record: Float[Tensor, "models times ..."], steps: Sequence[int], *, lag: int = 10
 ) -> tuple[list[int], Float[Tensor, "models later"]]:

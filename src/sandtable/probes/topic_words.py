@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, items, number, typed, whole
 
 Csr = Any  # scipy.sparse.csr_array, which has no types to check
 Counts = Any
@@ -73,6 +73,7 @@ def words_per_topic(threshold: float, vocab: int) -> int:
     return math.floor(round(threshold * whole("vocab", vocab), 9)) + 1  # 0.29 · 100 is 28.999… in floats
 
 
+@typed
 def select_words(
     word_given_topic: Float[Tensor, "topics vocab"],
     threshold: float,
@@ -177,12 +178,13 @@ def document_frequency(counts: Counts) -> tuple[Int[np.ndarray, " vocab"], int]:
     return frequency, documents
 
 
+@typed
 def cooccurrence(counts: Counts, words: Collection[int] | Tensor) -> Int[np.ndarray, "words words"]:
     """In how many documents each pair of the given words occurs together; the diagonal holds document frequencies.
 
     Memory is one dense words × words table, whatever the size of the corpus.
     """
-    ids = np.asarray(words if isinstance(words, Tensor | np.ndarray) else list(words), dtype=np.int64)
+    ids = np.array([whole("words", word, least=0) for word in items("words", words, "word ids")], dtype=np.int64)
     together = np.zeros((len(ids), len(ids)), dtype=np.int32)
     for chunk in chunks(counts):
         if len(ids) and not 0 <= ids.min() <= ids.max() < chunk.shape[1]:
@@ -208,6 +210,7 @@ class Pairs:
     documents: Int[Tensor, " pairs"]
 
 
+@typed
 def top_pairs(counts: Counts, number_of_pairs: int, *, stop: Collection[int] = ()) -> Pairs:
     """The pairs of words that occur together in most documents, stop tokens left out; equal counts rank by id.
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.inputs import Bag
 from sandtable.models import Stack
 from sandtable.worlds import TopicModel
@@ -101,6 +101,7 @@ def gram(models: Stack) -> Float[Tensor, "models vocab vocab"]:
     return embedding @ embedding.mT
 
 
+@typed
 def block_means(models: Stack, name: str, world: TopicModel) -> Blocks:
     """Block statistics of a parameter by name: a vocab × vocab matrix, W_V, or "gram" for the embedding's products."""
     if name == "gram":
@@ -136,6 +137,7 @@ class AttentionAverages:
         return ((self.words - 1) * self.alpha + self.beta) / self.words
 
 
+@typed
 def attention_averages(
     models: Stack,
     world: TopicModel,
@@ -164,7 +166,7 @@ def attention_averages(
     sums = torch.zeros(3, len(models), dtype=torch.float64)
     numbers = torch.zeros(3, dtype=torch.float64)
     dtype = next(iter(models.params.values())).dtype
-    for first in range(0, documents, at_once):
+    for first in range(0, documents, whole("at_once", at_once)):
         some = counts[first : first + at_once]
         rows = torch.arange(len(some)).repeat_interleave(size)
         bag = Bag(some.to(dtype), rows, torch.arange(size).repeat(len(some)))
@@ -190,13 +192,17 @@ def norm_of(name: str) -> Callable[[Mapping[str, Tensor]], PerModel]:
     return norm
 
 
+@typed
 def time_to_fraction(
     values: Float[Tensor, "models times"], steps: Float[Tensor, " times"] | list[int], fraction: float
 ) -> PerModel:
     """t_q: the first step at which a curve has made the fraction q of its total change; inf if it never does."""
+    number("fraction", fraction)
+    at = torch.as_tensor(steps, dtype=torch.float64)
+    if at.shape != values.shape[1:]:
+        raise ArgumentError(f"steps of shape {tuple(at.shape)}: the curves have {values.shape[1]} points")
     change = (values - values[:, :1]) / (values[:, -1:] - values[:, :1])
     reached = change >= fraction
-    at = torch.as_tensor(steps, dtype=torch.float64)
     first = at[reached.double().argmax(1)]
     return torch.where(reached.any(1), first, torch.full_like(first, torch.inf))
 

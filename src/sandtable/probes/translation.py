@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.inputs import EOS, PAD, RESERVED, Pair
 from sandtable.models import Seq2Seq
 
@@ -65,6 +65,7 @@ def _repeats(tokens: Ids) -> tuple[Bool[Tensor, "row pair"], Bool[Tensor, "row p
 # -- attention -------------------------------------------------------------------------------------------------------
 
 
+@typed
 @torch.no_grad()
 def last_layer(
     model: Seq2Seq,
@@ -80,7 +81,7 @@ def last_layer(
     """
     want = tuple(f"decoder.{len(model.decoder) - 1}.{which}.hook_pattern" for which in ("attn", "cross"))
     own, cross = [], []
-    for first in range(0, len(source), batch_size):
+    for first in range(0, len(source), whole("batch_size", batch_size)):
         rows = slice(first, first + batch_size)
         pair = Pair(source[rows], None if seen is None else seen[rows], target[rows], target[rows] != PAD)
         found = model(pair, want=want)[1]

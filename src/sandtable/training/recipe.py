@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, number, one_of, whole
+from sandtable.arguments import ArgumentError, nearest, number, one_of, place, shown, typed, whole
 from sandtable.models import match_names
 from sandtable.objectives import Objective
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.optimizers import Adam, Optimizer, defaults
 from sandtable.training.result import Fit, Group
-from sandtable.training.schedules import Flat, Freezing, Schedule, as_freezing
+from sandtable.training.schedules import Flat, Freezing, Schedule, as_freezing, ever_frozen
 from sandtable.training.stack import Plan, Report, Trained, Watch, run
-from sandtable.training.streams import STREAMS, Source, Supply
+from sandtable.training.streams import STREAMS, Source, Supply, check_device
 from sandtable.worlds import Batch, Expectation, World
 
 OWN_NUMBERS: dict[str, dict[str, float]] = {
@@ -30,9 +31,12 @@ OWN_NUMBERS: dict[str, dict[str, float]] = {
     "clip": {"above": 0.0},
     "ema": {"least": 0.0, "most": 1.0},
 }
+MOST_MODELS = 1_000_000
+"""Of one call, whatever they are stacked in."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
+@typed
 @dataclass(frozen=True)
 class Recipe:
     """Model, data, objective, optimiser: what `fit` trains, for any seeds.
@@ -97,7 +101,7 @@ class Recipe:
         names = [name for name, _ in self.model.named_parameters()]
         trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         freezing = as_freezing(self.frozen)
-        for patterns in dict.fromkeys(freezing.frozen(step) for step in range(max(1, self.steps))):
+        for patterns in ever_frozen(freezing, self.steps):
             if trained <= set(match_names(patterns, names)) and self.steps:
                 raise ArgumentError(f"frozen={patterns!r}: leaves nothing to train")
         match_names(self.l2_on, names)
@@ -149,13 +153,14 @@ class Recipe:
 
         `start` is a shorter fit of this recipe at the same seeds to go on from.
         """
-        one_of("device", device.partition(":")[0], ("cpu", "cuda"))
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise ArgumentError(f"device={device!r}: no CUDA device is available here; use 'cpu'")
+        check_device(device)
         if isinstance(seeds, int) or not isinstance(seeds, Sequence):
-            seeds = range(whole("seeds", seeds))
+            seeds = range(whole("seeds", seeds, most=MOST_MODELS))
         if not seeds or len(set(seeds)) < len(seeds):
             raise ArgumentError(f"seeds={list(seeds)!r}: must be distinct, and at least one")
+        count = len(seeds) * math.prod(map(len, self.grid.values()))
+        if count > MOST_MODELS:
+            raise ArgumentError(f"seeds × grid: {count:,} models are too many for one run, at most {MOST_MODELS:,}")
         rows = [{"seed": whole("seed", s, least=0), **point} for point in self.points() for s in seeds]
         groups: dict[tuple, list[dict]] = {}
         for row in rows:
@@ -275,6 +280,7 @@ def _wording(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value)) if whole_value else type(value).__name__
 
 
+@typed
 def fit(
     model: nn.Module,
     source: Source,
@@ -300,9 +306,18 @@ def fit(
         if name not in known:
             raise ArgumentError(f"{name}: not an option of fit{nearest(name, known)}")
     recipe = Recipe(model, source, objective, steps, **options)
-    folder = None if checkpoint is None else Path(checkpoint)
-    report = show_progress if progress is True else progress or None
+    folder = None if checkpoint is None else place("checkpoint", checkpoint)
+    report = as_report(progress)
     return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
+
+
+def as_report(progress: Report | bool) -> Report | None:
+    """True is a line on stderr, False nothing."""
+    if isinstance(progress, bool) or progress is None:
+        return show_progress if progress else None
+    if callable(progress):
+        return progress
+    raise ArgumentError(f"progress={shown(progress)}: must be True, False or a function")
 
 
 def show_progress(step: int, steps: int, speed: float, loss: float) -> None:

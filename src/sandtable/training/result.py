@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, place, whole
 from sandtable.models import Stack
 from sandtable.models.files import read_tensors, write_tensors
 from sandtable.training.stack import Trained
@@ -203,6 +204,15 @@ class Fit:
         folder = Path(folder)
         if not (folder / "fit.json").exists():
             raise ArgumentError(f"{folder}: holds no saved fit")
+        try:
+            return Fit._load(folder, recipe)
+        except ArgumentError:
+            raise
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ArgumentError(f"{folder}: holds no whole fit ({type(error).__name__}: {error})") from error
+
+    @staticmethod
+    def _load(folder: Path, recipe: Recipe) -> Fit:
         facts = json.loads((folder / "fit.json").read_text())
         groups, points = [], recipe.points()
         if any(point >= len(points) for group in facts["groups"] for point, _ in group["rows"]):
@@ -225,7 +235,7 @@ class Fit:
             raise ArgumentError("resume: needs the fit as it was trained, not a selection or a join of fits")
         recipe = replace(self.recipe, steps=steps)
         seeds = list(dict.fromkeys(row["seed"] for row in self.rows))
-        folder = None if checkpoint is None else Path(checkpoint)
+        folder = None if checkpoint is None else place("checkpoint", checkpoint)
         return recipe.train(seeds, device=device, checkpoint=folder, start=self)
 
 

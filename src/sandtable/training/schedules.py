@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import accumulate
+from typing import Protocol, runtime_checkable
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, instance, items, names, number, numbers, shown, typed, whole
 
 
 class Schedule(Protocol):
@@ -59,6 +60,7 @@ class Linear(_WarmedUp):
         return 1 - done
 
 
+@typed
 @dataclass(frozen=True)
 class Drops:
     """Multiply the learning rate by `by` once each of the fractions `at` of the run has passed."""
@@ -67,14 +69,14 @@ class Drops:
     by: float = 0.1
 
     def __post_init__(self) -> None:
-        for fraction in self.at:
-            number("at", fraction, least=0.0, most=1.0)
+        object.__setattr__(self, "at", numbers("at", self.at, least=0.0, most=1.0))
         number("by", self.by, above=0.0)
 
     def factor(self, step: int, steps: int) -> float:
         return self.by ** sum(step >= fraction * steps for fraction in self.at)
 
 
+@runtime_checkable
 class Freezing(Protocol):
     """`frozen(step)` gives the glob patterns of parameters that stay as they are at that step."""
 
@@ -91,6 +93,7 @@ class Frozen:
         return self.patterns
 
 
+@typed
 @dataclass(frozen=True)
 class Stages:
     """Consecutive stages (steps, frozen patterns); with `repeat` they start over, otherwise the last one goes on.
@@ -102,10 +105,14 @@ class Stages:
     repeat: bool = False
 
     def __post_init__(self) -> None:
-        if not self.stages:
+        stages = [items("stages", stage, "pairs (steps, patterns)") for stage in items("stages", self.stages, "stages")]
+        if not stages:
             raise ArgumentError("stages=(): needs at least one stage")
-        for steps, _ in self.stages:
-            whole("stage steps", steps)
+        for stage in stages:
+            if len(stage) != 2:
+                raise ArgumentError(f"stages: {shown(stage)} is no pair (steps, patterns)")
+        found = tuple((whole("stage steps", steps), names("stage patterns", kept)) for steps, kept in stages)
+        object.__setattr__(self, "stages", found)
 
     def frozen(self, step: int) -> tuple[str, ...]:
         if self.repeat:
@@ -121,4 +128,21 @@ def as_freezing(frozen: Freezing | Sequence[str] | str) -> Freezing:
     """A pattern or several stand for parameters frozen throughout."""
     if isinstance(frozen, str):
         return Frozen((frozen,))
-    return Frozen(tuple(frozen)) if isinstance(frozen, Sequence) else frozen
+    if isinstance(frozen, Sequence):
+        return Frozen(names("frozen", frozen))
+    return instance("frozen", frozen, Freezing, "glob patterns, or an object with a method frozen(step)")
+
+
+_LOOKED_AHEAD = 10_000  # steps of a stranger's freezing
+
+
+def ever_frozen(freezing: Freezing, steps: int) -> list[tuple[str, ...]]:
+    """The different patterns that hold at some step."""
+    if isinstance(freezing, Frozen):
+        return [freezing.patterns]
+    if isinstance(freezing, Stages):
+        begins = accumulate((length for length, _ in freezing.stages), initial=0)
+        return [
+            patterns for begin, (_, patterns) in zip(begins, freezing.stages, strict=False) if begin < max(steps, 1)
+        ]
+    return list(dict.fromkeys(freezing.frozen(step) for step in range(max(1, min(steps, _LOOKED_AHEAD)))))

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sandtable.arguments import ArgumentError, nearest, one_of
+from sandtable.arguments import ArgumentError, nearest, one_of, place, typed
 from sandtable.objectives import Example, Objective, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
-from sandtable.training.recipe import Recipe, show_progress
+from sandtable.training.recipe import Recipe, as_report
 from sandtable.training.result import Fit
 from sandtable.training.stack import Numbers, Plan, Report, Seeds, Trained, Trainer
 from sandtable.training.streams import Source, Supply, stream
@@ -28,6 +28,7 @@ PRECISIONS = ("float32", "bfloat16")
 _OVER_THE_BATCH = ("weight", "weights", "soft")  # what our objectives divide by the size of the whole batch
 
 
+@typed
 @dataclass(frozen=True)
 class SingleRecipe(Recipe):
     """A recipe whose models are trained one after another as ordinary modules: same seeds, same data, same `Fit`.
@@ -234,6 +235,7 @@ def _accelerator(accelerator: Any, device: str) -> Any:
     return Accelerator(cpu=device == "cpu")
 
 
+@typed
 def fit_single(
     model: nn.Module,
     source: Source,
@@ -262,6 +264,6 @@ def fit_single(
         if name not in known:
             raise ArgumentError(f"{name}: not an option of fit_single{nearest(name, known)}")
     recipe = SingleRecipe(model, source, objective, steps, precision=precision, accelerator=accelerator, **options)
-    folder = None if checkpoint is None else Path(checkpoint)
-    report = show_progress if progress is True else progress or None
+    folder = None if checkpoint is None else place("checkpoint", checkpoint)
+    report = as_report(progress)
     return recipe.train(seeds, device=device, checkpoint=folder, progress=report)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, numbers, typed, whole
 from sandtable.worlds.base import Batch, Expectation, Vocab
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ MOST_STATES = 2**20
 
 def state_count(symbols: int, length: int) -> int:
     """|Ω|^N, or an `ArgumentError` where the table would have more than 2^20 entries."""
-    count = whole("symbols", symbols, least=2) ** whole("length", length)
+    count = capped_power(whole("symbols", symbols, least=2), whole("length", length))
     if count > MOST_STATES:
         raise ArgumentError(
             f"length={length}: {symbols}^{length} = {count:,} states are too many to enumerate, at most {MOST_STATES:,}"
+            if count < LARGEST
+            else f"length={length}: {symbols}^{length} states are too many to enumerate, at most {MOST_STATES:,}"
         )
     return count
 
@@ -266,6 +268,7 @@ class Table(FiniteLaw):
         return self._values.flatten()[self.codes(x)].log()
 
 
+@typed
 @dataclass(frozen=True)
 class Mixture(FiniteLaw):
     """Σ_j weights_j p_j, of laws over one Ω^N."""
@@ -274,13 +277,13 @@ class Mixture(FiniteLaw):
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        laws = tuple(self.laws)
+        laws = tuple(items("laws", self.laws, "laws"))
         if not laws or not all(isinstance(law, FiniteLaw) for law in laws):
             raise ArgumentError(f"laws of {[type(law).__name__ for law in laws]}: must be laws over Ω^N, at least one")
         if len({(law.length, law.symbols) for law in laws}) > 1:
             sizes = ", ".join(f"{law.symbols}^{law.length}" for law in laws)
             raise ArgumentError(f"laws over {sizes} states: must all be over the same Ω^N")
-        weights = tuple(number("weight", weight, least=0.0) for weight in self.weights)
+        weights = numbers("weights", self.weights, least=0.0)
         if len(weights) != len(laws) or not abs(sum(weights) - 1) <= 1e-9:
             raise ArgumentError(
                 f"weights={weights!r} of sum {sum(weights):.9g}: must be one for each of {len(laws)} laws, with sum 1"

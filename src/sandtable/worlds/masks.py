@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, probability, whole
+from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, number, probability, typed, whole
 from sandtable.worlds.finite import all_states, invert, places, state_count
 
 MOST_BLOCKS = 2**20
@@ -137,7 +137,9 @@ class UniformSize(_Independent):
 
     @cached_property
     def family(self) -> Bool[Tensor, "block position"]:
-        _few(math.comb(self.positions, self.k), f"positions={self.positions}, k={self.k}")
+        fewest = min(self.k, self.positions - self.k)  # C(N, k) ≥ 2^k, and takes long where both are large
+        count = math.comb(self.positions, fewest) if fewest < 64 else LARGEST
+        _few(count, f"positions={self.positions}, k={self.k}")
         # torch.combinations would write down all N^k tuples first.
         chosen = torch.tensor(list(combinations(range(self.positions), self.k)))
         return torch.zeros(len(chosen), self.positions, dtype=torch.bool).scatter(1, chosen, True)
@@ -167,7 +169,7 @@ class UniformSubset(_Independent):
 
     @cached_property
     def family(self) -> Bool[Tensor, "block position"]:
-        _few(2**self.positions, f"positions={self.positions}")
+        _few(capped_power(2, self.positions), f"positions={self.positions}")
         codes = torch.arange(2**self.positions)
         return (codes[:, None] >> torch.arange(self.positions - 1, -1, -1) & 1).bool()
 
@@ -177,6 +179,7 @@ class UniformSubset(_Independent):
         return self.rate**hidden * (1.0 - self.rate) ** (self.positions - hidden)
 
 
+@typed
 @dataclass(frozen=True)
 class Blocks(_Independent):
     """Any family of blocks, each a tuple of positions, with its probabilities (None: equally likely)."""
@@ -203,6 +206,7 @@ class Blocks(_Independent):
         return torch.tensor(self.probabilities or (1 / count,) * count, dtype=torch.float64)
 
 
+@typed
 @dataclass(frozen=True)
 class AdaptiveBlocks(MaskLaw):
     """p(K | x) as a table: for every state of Ω^N, in the order of the codes, a law over `blocks`."""
@@ -215,9 +219,10 @@ class AdaptiveBlocks(MaskLaw):
     def __post_init__(self) -> None:
         count = state_count(self.symbols, whole("positions", self.positions))
         object.__setattr__(self, "blocks", _blocks(self.blocks, self.positions))
-        if len(self.table) != count:
-            raise ArgumentError(f"table of {len(self.table)} rows: must be one for each of {count} states")
-        object.__setattr__(self, "table", tuple(_law(row, len(self.blocks)) for row in self.table))
+        rows = items("table", self.table, "rows")
+        if len(rows) != count:
+            raise ArgumentError(f"table of {len(rows)} rows: must be one for each of {count} states")
+        object.__setattr__(self, "table", tuple(_law(row, len(self.blocks)) for row in rows))
         used = [block for block, column in zip(self.blocks, zip(*self.table, strict=True), strict=True) if any(column)]
         _covers(used, self.positions)
 
@@ -262,13 +267,14 @@ class AdaptiveBlocks(MaskLaw):
 
 def _few(count: int, what: str) -> None:
     if count > MOST_BLOCKS:
-        raise ArgumentError(f"{what}: {count:,} blocks are too many to enumerate, at most {MOST_BLOCKS:,}")
+        much = f"{count:,} blocks are" if count < LARGEST else "the blocks are"
+        raise ArgumentError(f"{what}: {much} too many to enumerate, at most {MOST_BLOCKS:,}")
 
 
 def _blocks(blocks: Any, positions: int) -> tuple[tuple[int, ...], ...]:
     found = []
-    for block in blocks:
-        row = tuple(whole("position", place, least=0, most=positions - 1) for place in block)
+    for block in items("blocks", blocks, "blocks"):
+        row = tuple(whole("position", place, least=0, most=positions - 1) for place in items("block", block))
         if len(set(row)) < len(row):
             raise ArgumentError(f"block={row!r}: must name each position once")
         found.append(tuple(sorted(row)))
@@ -279,15 +285,14 @@ def _blocks(blocks: Any, positions: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _covers(blocks: Sequence[tuple[int, ...]], positions: int) -> None:
-    missing = sorted(set(range(positions)).difference(*blocks))
-    if missing:
-        raise ArgumentError(
-            f"blocks: no block hides position {missing[0]}; together they must cover 0 to {positions - 1}"
-        )
+    covered = set().union(*blocks)
+    if len(covered) < positions:
+        missing = next(place for place in range(positions) if place not in covered)
+        raise ArgumentError(f"blocks: no block hides position {missing}; together they must cover 0 to {positions - 1}")
 
 
 def _law(values: Any, count: int) -> tuple[float, ...]:
-    law = tuple(number("probability", p, least=0.0) for p in values)
+    law = tuple(number("probability", p, least=0.0) for p in items("probabilities", values))
     if len(law) != count or not abs(sum(law) - 1) <= 1e-9:
         raise ArgumentError(f"probabilities of sum {sum(law):.9g}: must be {count} numbers, one per block, with sum 1")
     return law

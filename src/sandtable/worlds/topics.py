@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, number, typed, whole
 from sandtable.worlds.base import Batch, Expectation, Vocab
 from sandtable.worlds.bits import bulk_generator, bulk_seed, random_bits, row_seeds, write_bits
 
@@ -26,6 +26,7 @@ _COMPARED = 64  # up to so many topics, comparing with every edge is faster than
 _LARGEST_SUPPORT = 50_000
 
 
+@typed
 @dataclass(frozen=True)
 class TopicModel:
     """Documents of `topics` × `words` words; token 0 is [MASK], word i ≥ 1 belongs to topic ⌈i / words⌉.
@@ -75,8 +76,13 @@ class TopicModel:
 
     @cached_property
     def vocab(self) -> Vocab:
+        self._fits(64)  # bytes of a name
         names = [f"t{t}w{w}" for t in range(self.topics) for w in range(self.words)]
         return Vocab(("[MASK]", *names), mask=0)
+
+    def _fits(self, size: int) -> None:
+        """Closed forms take any number of topics; what has an entry for every word must fit into memory."""
+        fits_in_memory("topics × words", (self.topics, self.words), self.vocab_size, size=size)
 
     @property
     def longest(self) -> int:
@@ -94,11 +100,13 @@ class TopicModel:
     @cached_property
     def topic_of(self) -> Int[Tensor, " vocab"]:
         """Home topic of every token; −1 for [MASK]."""
+        self._fits(8)
         return torch.cat([torch.tensor([-1]), torch.arange(self.topics).repeat_interleave(self.words)])
 
     @cached_property
     def emissions(self) -> Float[Tensor, "topics vocab"]:
         """P(token | topic)."""
+        self._fits(8 * self.topics)
         offsets = torch.arange(self.words + self.shared_words)
         starts = torch.arange(self.topics)[:, None] * self.words
         members = 1 + (starts + offsets) % (self.topics * self.words)

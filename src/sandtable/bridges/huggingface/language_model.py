@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.bridges.huggingface.loading import load_model
 from sandtable.bridges.huggingface.sessions import HuggingFaceSession, RecomputeSession
 from sandtable.bridges.huggingface.sight import sight_of
@@ -24,6 +24,7 @@ from sandtable.decoding.language_model import Hidden, Prompts, Session, read_pro
 NO_EOS = "none"
 
 
+@typed
 def load(
     source: Any,
     *,
@@ -46,6 +47,7 @@ def load(
     return HuggingFaceModel(network.eval(), own, eos=eos, cache=cache, check=check)
 
 
+@typed
 class HuggingFaceModel(WithWords):
     """A Hugging Face causal model as a `LanguageModel`.
 

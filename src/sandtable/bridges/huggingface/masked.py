@@ -9,12 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.bridges.huggingface.loading import library, load_model
 from sandtable.bridges.huggingface.words import WithWords
 from sandtable.decoding.conditional import without
 
 
+@typed
 def load_masked(
     source: Any,
     *,
@@ -33,6 +34,7 @@ def load_masked(
     return HuggingFaceMasked(network.eval(), own, mask=mask, never=never)
 
 
+@typed
 class HuggingFaceMasked(WithWords):
     """log p(x_i | what is not hidden) from one pass with the mask token at every hidden position.
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.bridges.heads import Heads, heads_of
 from sandtable.bridges.transformer_lens.plain import unrolled
 from sandtable.models import (
@@ -42,6 +42,7 @@ class Lens:
     blocks: tuple[int, ...]
 
 
+@typed
 def lens(model: Transformer, *, longest: int | None = None) -> Lens:
     """The configuration and the weights with which TransformerLens computes the logits of `model`.
 

@@ -131,13 +131,19 @@ class ProbeVerifier:
             with safe_open(path, framework="pt") as file:
                 facts = json.loads((file.metadata() or {}).get("probe", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        except (OSError, SafetensorError, ValueError, RecursionError) as error:
             raise ArgumentError(f"{path}: cannot be read as a probe verifier ({error})") from error
-        if facts.get("kind") != _KIND:
+        if not isinstance(facts, dict) or facts.get("kind") != _KIND:
             raise ArgumentError(f"{path}: holds no probe verifier")
-        classifier = Classifier(**facts["classifier"])
-        part = "classifier."
-        classifier.load_state_dict({n.removeprefix(part): t for n, t in tensors.items() if n.startswith(part)})
-        classifier.requires_grad_(False)
-        hidden = Hidden(facts["layer"], normed=facts["normed"])
-        return cls(classifier, hidden, tensors["row"], tensors["state"], facts["validation_accuracy"])
+        try:
+            part = "classifier."
+            weights = {n.removeprefix(part): t for n, t in tensors.items() if n.startswith(part)}
+            with torch.device("meta"):  # whatever the header says, only what is in the file takes memory
+                classifier = Classifier(**facts["classifier"])
+            classifier.load_state_dict(weights, assign=True)
+            hidden = Hidden(facts["layer"], normed=facts["normed"])
+            accuracy = float(facts["validation_accuracy"])
+            made = cls(classifier.requires_grad_(False), hidden, tensors["row"], tensors["state"], accuracy)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(f"{path}: header and weights do not fit together ({error})") from error
+        return made

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed, whole, wholes
 from sandtable.lab.figures.inches import LETTER, Point, Sheet, text_half
 from sandtable.lab.figures.layouts import placed
 from sandtable.lab.figures.style import INK, PALETTE, WIDTH, house_style
@@ -25,6 +25,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1
 _TURN = np.pi * np.array([0, 1, 0.25, -0.25, 0.75, -0.75, 0.5, -0.5])
 
 
+@typed
 def state_diagram(
     states: Sequence[str],
     arrows: Arrows,
@@ -39,6 +40,9 @@ def state_diagram(
     An arrow from nowhere shows the start, a second ring the `marked` states. Where arrows are too dense for labels,
     each token has a colour of its own. `note` stands below.
     """
+    if start is not None:
+        start = whole("start", start, least=0, most=len(states) - 1)
+    marked = wholes("marked", marked, least=0, most=len(states) - 1)
     count = len(states)
     if not 1 <= count <= MOST_STATES:
         raise ArgumentError(f"states={count}: a state diagram has 1 to {MOST_STATES} of them")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed
 from sandtable.lab.figures.inches import LETTER, LINE, Sheet
 from sandtable.lab.figures.style import INK, PALETTE, house_style
 
@@ -42,6 +42,7 @@ class Part:
         return max(shown, LETTER * len(self.does), LETTER * len(self.count) * (not self.text), 0.7) + 0.24
 
 
+@typed
 def cascade(levels: Sequence[Sequence[Part]], *, title: str = "", note: str = "") -> Figure:
     """Components level by level: each box shows its states and, in colour, the group that permutes them."""
     if not levels or not all(levels):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, shown, typed
 from sandtable.lab.figures.style import (
     INK,
     PALETTE,
@@ -30,6 +30,7 @@ from sandtable.lab.figures.style import (
 Row = tuple[str, float, float, float, float | None]
 
 
+@typed
 def curves(
     x: ArrayLike,
     series: Mapping[str, ArrayLike],
@@ -83,6 +84,7 @@ def curves(
     return figure
 
 
+@typed
 def comparison(rows: Sequence[Row], *, xlabel: str = "", title: str = "", log_x: bool = False) -> Figure:
     """One line per (label, measured, low, high, predicted): a dot on its interval, the prediction a dashed tick."""
     if not rows:
@@ -99,6 +101,7 @@ def comparison(rows: Sequence[Row], *, xlabel: str = "", title: str = "", log_x:
     return figure
 
 
+@typed
 def strips(
     groups: Mapping[str, ArrayLike],
     *,
@@ -108,8 +111,8 @@ def strips(
     log_x: bool = False,
 ) -> Figure:
     """One line per arm: seeds as dots, their mean a bar, the prediction a dashed tick, or one line for all."""
-    if not groups:
-        raise ArgumentError("groups={}: must hold at least one arm")
+    if not isinstance(groups, Mapping) or not groups:
+        raise ArgumentError(f"groups={shown(groups)}: must map at least one arm to its numbers")
     with house_style():
         figure, axes = _rows_of(list(groups), title=title, xlabel=xlabel, log=log_x)
         for height, (label, raw) in enumerate(groups.items()):
@@ -183,6 +186,7 @@ def _label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[str, str, float
         text.set(color=colour, fontsize=SMALL, va="center", annotation_clip=False)
 
 
+@typed
 def frontier(
     groups: Mapping[str, Sequence[tuple[str, float, float, float]]],
     *,
@@ -218,6 +222,7 @@ def frontier(
     return figure
 
 
+@typed
 def scatter(
     groups: Mapping[str, tuple[ArrayLike, ArrayLike]], *, xlabel: str = "", ylabel: str = "", title: str = ""
 ) -> Figure:

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed
 from sandtable.lab.figures.inches import LETTER, LINE, Sheet
 from sandtable.lab.figures.style import INK, PALETTE, house_style
 
@@ -57,6 +57,7 @@ class Box:
         return (f"rank {self.rank}, {count:,} map" + "s" * (count > 1), *[size] * (rows * columns > 1))
 
 
+@typed
 def egg_boxes(
     boxes: Sequence[Box], *, below: Collection[tuple[int, int]] = (), title: str = "", note: str = ""
 ) -> Figure:

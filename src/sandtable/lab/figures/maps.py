@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.lab.figures.style import (
     INK,
     PALETTE,
@@ -34,6 +34,7 @@ UNSIGNED = ListedColormap(colormaps["RdBu_r"](np.linspace(0.5, 1, 256)), "unsign
 """From white at 0 to dark red."""
 
 
+@typed
 def heatmaps(
     matrices: Mapping[str, ArrayLike],
     *,
@@ -110,6 +111,7 @@ def heatmaps(
     return figure
 
 
+@typed
 def landscape(
     x: ArrayLike,
     y: ArrayLike,
@@ -126,6 +128,9 @@ def landscape(
     log_z: bool = False,
 ) -> Figure:
     """A surface z[y, x] as filled contours, with marked optima and dashed lines that bound what theory predicts."""
+    for name, ends in (("x", x), ("y", y)):
+        if not np.isfinite(vector(name, ends)).all():
+            raise ArgumentError(f"{name}: must hold finite numbers only")
     xs, ys, zs = vector("x", x), vector("y", y), np.ma.masked_invalid(np.asarray(z, dtype=float))
     if zs.shape != (ys.size, xs.size):
         raise ArgumentError(f"z of shape {list(zs.shape)}: must be [y, x] = [{ys.size}, {xs.size}]")
@@ -159,6 +164,7 @@ def landscape(
     return figure
 
 
+@typed
 def word_lists(
     groups: Mapping[str, Sequence[tuple[str, float]]], *, title: str = "", xlabel: str = "", across: int = 3
 ) -> Figure:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, typed
 from sandtable.lab.figures.style import INK, PALETTE, SMALL, house_style, single
 
 _LABELLED = 80
 
 
+@typed
 def tree(
     parents: Sequence[int],
     *,

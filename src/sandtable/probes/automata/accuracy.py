@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.models import Cache, Stack, Transformer
 from sandtable.worlds.automata import Automaton, Bernoulli, Counted, InputLaw
 
@@ -69,6 +69,7 @@ def _write(model: Transformer, x: Int[Tensor, "rows position"]) -> Int[Tensor, "
 # -- accuracy --------------------------------------------------------------------------------------------------------
 
 
+@typed
 def correct(
     models: Stack | nn.Module,
     automaton: Automaton,
@@ -79,7 +80,8 @@ def correct(
     of: str = "label",
 ) -> Bool[Tensor, "models rows position"]:
     """Where every model is right on fresh rows, the same for all; `of`: "label" or "state"."""
-    batch = automaton.sample(rows, generator)
+    one_of("of", of, ("label", "state"))
+    batch = automaton.sample(whole("rows", rows), generator)
     return answer(models, batch.x) == batch.latents[of]
 
 
@@ -89,6 +91,7 @@ def accuracy_by_position(
     return correct.double().mean(1)
 
 
+@typed
 def accuracy_by_length(
     models: Stack | nn.Module,
     automaton: Automaton,
@@ -104,6 +107,7 @@ def accuracy_by_length(
     return _each(worlds, models, rows=rows, generator=generator, answer=answer, of=of)
 
 
+@typed
 def accuracy_by_rate(
     models: Stack | nn.Module,
     automaton: Automaton,
@@ -119,6 +123,7 @@ def accuracy_by_rate(
     return _each(worlds, models, rows=rows, generator=generator, answer=answer, of=of)
 
 
+@typed
 def accuracy_by_count(
     models: Stack | nn.Module,
     automaton: Automaton,
@@ -139,6 +144,8 @@ def _under(automaton: Automaton, law: InputLaw) -> Automaton:
 
 
 def _each(worlds: Sequence[Automaton], models: Stack | nn.Module, **options) -> Float[Tensor, "models world"]:
+    if not worlds:
+        raise ArgumentError("nothing to measure: give at least one length, rate or count")
     return torch.stack([correct(models, world, **options).double().mean((1, 2)) for world in worlds], dim=1)
 
 

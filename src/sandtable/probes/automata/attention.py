@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sandtable.arguments import typed
 from sandtable.models import Stack
 
 Patterns = Float[Tensor, "models rows heads query key"]
@@ -34,6 +35,7 @@ def entropy_ratio(patterns: Patterns) -> PerHead:
     return (entropy / most).mean((1, 3))
 
 
+@typed
 def latest(states: Int[Tensor, "rows position"], which: Sequence[int]) -> Int[Tensor, "rows position"]:
     """The latest position τ ≤ t with q_τ among `which`, −1 where there was none."""
     visits = torch.isin(states, torch.tensor(which, device=states.device))

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import number, whole
+from sandtable.arguments import number, typed, whole
 
 Curves = Float[Tensor, "models times"]
 PerModel = Float[Tensor, " models"]
@@ -31,6 +31,7 @@ def crossing(curves: Curves, level: float) -> PerModel:
     return torch.where(there.any(1), there.double().argmax(1).double(), math.inf)
 
 
+@typed
 def drops(curves: Curves, size: float) -> PerModel:
     """How often a curve falls by more than `size` from its highest point since it last did."""
     number("size", size, least=0.0)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, one_of, probability, whole
+from sandtable.arguments import ArgumentError, one_of, probability, typed, whole
 from sandtable.models import Stack
 from sandtable.probes.dyck.reading import Edits, latent, real, scores
 from sandtable.worlds import Batch, DyckPrefixes
@@ -64,6 +64,7 @@ def closing_accuracy(
     return right / int(where.sum())  # pyright: ignore[reportReturnType]
 
 
+@typed
 def long_prefixes(
     world: BoundedDyck, rows: int, generator: torch.Generator, *, lengths: tuple[int, int] = (400, 500)
 ) -> Batch:

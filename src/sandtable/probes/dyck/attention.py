@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.inputs import Tokens
 from sandtable.models import Stack, Transformer
 from sandtable.models.attention import Attention
@@ -86,6 +86,7 @@ def between_variation(groups: Sequence[Patterns]) -> Float[Tensor, ""]:
     return (pairs * (spreads[:, None] + spreads + apart)).sum() / pairs.sum()
 
 
+@typed
 def from_uniform(patterns: Patterns, *, causal: bool = True) -> PerModel:
     """‖A − U‖_F² of every model, averaged over rows and heads; U attends to all visible keys of a row alike."""
     flat, maps = _flat(patterns, least=1)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.models import Stack
 
 CONVENTIONS = ("mean", "release")
@@ -40,6 +40,7 @@ class Tokenwise:
             )
 
 
+@typed
 def tokenwise(models: Stack | nn.Module, *, layer: int = 0) -> Tokenwise:
     """Scores and values of a one-head layer without positions, read off at every symbol of the model's vocabulary.
 
@@ -87,6 +88,7 @@ def pair_sums(layer: Tokenwise, *, types: int, depth: int) -> Float[Tensor, "...
     return written[..., :pairs, :] + written[..., pairs : 2 * pairs, :]
 
 
+@typed
 def least_outputs(layer: Tokenwise, *, types: int, depth: int, changed: bool = True) -> Float[Tensor, "... query"]:
     """P_{d,j} on the scale of `pair_sums`: the least norm of the output at the end of t ⊕ (a pair of type j).
 

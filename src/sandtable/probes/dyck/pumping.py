@@ -14,11 +14,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.models.blocks import UnitNorm
 from sandtable.probes.dyck.balance import Tokenwise
 
 
+@typed
 def pumped_counts(
     copies: Sequence[int], *, types: int, depth: int, pair: tuple[int, int] = (0, 1), stack: Sequence[int] = (0,)
 ) -> Float[Tensor, "copies n"]:
@@ -48,16 +49,18 @@ def pumped_counts(
     return rows
 
 
+@typed
 def attended(
     layer: Tokenwise, counts: Float[Tensor, "row n"], query: int, *, own: Float[Tensor, " width"] | None = None
 ) -> Float[Tensor, "row width"]:
     """LN_0 of the attention output at `query` after symbols counted so; with `own`, LN_0(attention + own) instead."""
-    scores = layer.scores[:, query].double()
+    scores = layer.scores[:, whole("query", query, least=0, most=layer.scores.shape[1] - 1)].double()
     weight = counts * (scores - scores.max()).exp()
     out = weight @ layer.values.double() / weight.sum(1, keepdim=True)
     return UnitNorm(out.shape[-1])(out if own is None else out + own)
 
 
+@typed
 def pumping_distance(
     layer: Tokenwise,
     copies: Sequence[int],
@@ -69,6 +72,9 @@ def pumping_distance(
     own: Float[Tensor, "n width"] | None = None,
 ) -> Float[Tensor, " copies"]:
     """‖LN(a(p_n ⊕ σ …)) − LN(a(p_n ⊕ σ' …))‖ for every n; `own` (a vector per symbol) puts the residual under LN."""
+    symbols = 2 * whole("types", types) * whole("depth", depth) + 1
+    if layer.scores.shape[-1] != symbols:
+        raise ArgumentError(f"types={types}, depth={depth}: have {symbols} symbols, the layer {layer.scores.shape[-1]}")
     if len(stacks[0]) != len(stacks[1]):
         raise ArgumentError(f"stacks={stacks}: must leave equally many brackets open")
     query = types * depth + len(stacks[0])  # the closer of type 0 whose pair stands on the stack
@@ -84,6 +90,7 @@ def pumping_distance(
     return (outputs[0] - outputs[1]).norm(dim=1)
 
 
+@typed
 def pumped_rows(
     copies: int, *, types: int, depth: int, pair: tuple[int, int] = (0, 1), stack: Sequence[int] = (0,)
 ) -> Int[Tensor, " position"]:
@@ -94,6 +101,7 @@ def pumped_rows(
     return torch.tensor([2 * types, *inner, *[types + kind] * (level - 1), *stack, 0, types])
 
 
+@typed
 @torch.no_grad()
 def pumping_outputs(
     model: nn.Module,
@@ -105,6 +113,11 @@ def pumping_outputs(
     stacks: tuple[Sequence[int], Sequence[int]] = ((0,), (1,)),
 ) -> Float[Tensor, " copies"]:
     """The same for a whole model that reads tokens: how far its answers after the two prefixes are apart."""
+    tokens = getattr(model, "size", 2 * types + 1)
+    if 2 * types + 1 > tokens:
+        raise ArgumentError(f"types={types}: this model reads {tokens} tokens")
+    if not len(copies):
+        raise ArgumentError("copies=(): needs at least one number")
     found = []
     for n in copies:
         rows = [pumped_rows(n, types=types, depth=depth, pair=pair, stack=stack) for stack in stacks]
@@ -113,6 +126,7 @@ def pumping_outputs(
     return torch.stack(found)
 
 
+@typed
 def log_slope(copies: Sequence[int], distances: Tensor) -> float:
     """The slope of log distance against log copies: 0 under balance, −1 without it."""
     if len(copies) < 2 or len(copies) != len(distances) or min(copies) < 1:

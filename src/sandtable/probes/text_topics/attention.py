@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.probes.text_topics.contrast import LEVEL, Contrast, Draws, check_ids, document_draws, interval
 from sandtable.probes.topic_words import TopicWords
 
@@ -79,6 +79,7 @@ class AttentionTopics:
         return Contrast(same.item(), different.item(), auc.item(), *pairs, *draws)
 
 
+@typed
 def attention_topics(
     attentions: Iterable[Attended], words: TopicWords, *, debias: bool = True, bins: int = 512
 ) -> AttentionTopics:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, items, typed, whole
 from sandtable.probes.text_topics.contrast import AT_ONCE, Contrast, Pairs, check_ids, dots, pair_draws, word_weights
 from sandtable.probes.topic_words import TopicWords
 
@@ -24,6 +24,7 @@ class EmbeddingTopics:
     dot: Contrast
 
 
+@typed
 def embedding_topics(
     embeddings: Float[Tensor, "vocab width"],
     words: TopicWords,
@@ -53,11 +54,12 @@ def embedding_topics(
     return EmbeddingTopics(cosine, dot)
 
 
+@typed
 def similarity_matrix(
     embeddings: Float[Tensor, "vocab width"], ids: Iterable[int] | Int[Tensor, " words"]
 ) -> Float[Tensor, "words words"]:
     """Cosines among chosen words."""
-    chosen = torch.as_tensor(list(ids) if not isinstance(ids, Tensor) else ids).long()
+    chosen = torch.tensor([whole("ids", word, least=0) for word in items("ids", ids, "word ids")], dtype=torch.long)
     check_ids("ids", chosen, len(embeddings))
     units = F.normalize(embeddings[chosen.to(embeddings.device)].detach().double(), dim=1)
     return units @ units.T

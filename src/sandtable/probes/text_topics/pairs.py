@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.probes.text_topics.attention import Attended, measurable, row_scale
 from sandtable.probes.text_topics.contrast import (
     LEVEL,
@@ -48,6 +48,7 @@ class PairMeans:
         return float(low), float(high)
 
 
+@typed
 def pair_cosines(
     embeddings: Float[Tensor, "vocab width"],
     sets: Mapping[str, Pairs],
@@ -57,6 +58,8 @@ def pair_cosines(
 ) -> PairMeans:
     """Mean cosine of each set of word pairs; bootstrap over the words of all sets."""
     chosen = {name: _checked_pairs(name, pairs, len(embeddings)) for name, pairs in sets.items()}
+    if not chosen:
+        raise ArgumentError("sets={}: needs at least one set of pairs")
     used = torch.cat(list(chosen.values())).unique()
     weights = word_weights(torch.ones(len(used), 1), whole("resamples", resamples, least=0), generator)
     units = F.normalize(embeddings[used.to(embeddings.device)].detach().double().cpu(), dim=1)
@@ -69,6 +72,7 @@ def pair_cosines(
     return PairMeans({name: float(values.mean()) for name, values in cosines.items()}, cosines, draws)
 
 
+@typed
 def pair_attention(
     attentions: Iterable[Attended],
     sets: Mapping[str, Pairs],
@@ -84,6 +88,7 @@ def pair_attention(
     return tally.result(generator=generator, resamples=resamples)
 
 
+@typed
 class PairTally:
     """Mean attention of each set of word pairs over all layers, heads and places where a pair occurs, both directions.
 
@@ -92,6 +97,8 @@ class PairTally:
 
     def __init__(self, sets: Mapping[str, Pairs], *, debias: bool = True) -> None:
         chosen = {name: _checked_pairs(name, pairs, None) for name, pairs in sets.items()}
+        if not chosen:
+            raise ArgumentError("sets={}: needs at least one set of pairs")
         self.base, self.debias = 1 + max(int(pairs.max()) for pairs in chosen.values()), debias
         self.keys = {name: (pairs.amin(1) * self.base + pairs.amax(1)).sort() for name, pairs in chosen.items()}
         self.sums = {name: torch.zeros(2, len(pairs), dtype=torch.float64) for name, pairs in chosen.items()}
@@ -137,7 +144,10 @@ class PairTally:
 
 def _checked_pairs(name: str, pairs: Pairs, vocab: int | None) -> Pairs:
     """Pairs of different words, each given once."""
-    pairs = torch.as_tensor(pairs).long().cpu()
+    try:
+        pairs = torch.as_tensor(pairs).long().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError(f"sets[{name!r}]: must be pairs of word ids") from error
     if pairs.ndim != 2 or pairs.shape[1] != 2 or not len(pairs):
         raise ArgumentError(f"sets[{name!r}] of shape {tuple(pairs.shape)}: must be pairs × 2, at least one pair")
     check_ids(f"sets[{name!r}]", pairs, vocab)

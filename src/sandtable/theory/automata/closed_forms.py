@@ -12,35 +12,42 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import whole
+from sandtable.arguments import typed, whole
 from sandtable.worlds.automata import Automaton
 
+MOST_DEPTH = 1000
+"""Numbers of many more digits than this are of no use."""
 
+
+@typed
 def grid_order(n: int, *, stay: bool = False) -> int:
     """|T(Grid_n)| = n(n−1)(2n−1)/6 + n − 1, and one more where a token keeps (n ≥ 2)."""
     whole("n", n, least=2)
     return n * (n - 1) * (2 * n - 1) // 6 + n - 1 + stay
 
 
+@typed
 def stacks(n: int, k: int) -> int:
     """How many stacks hold at most n brackets of k types."""
-    whole("n", n, least=0)
+    whole("n", n, least=0, most=MOST_DEPTH)
     whole("k", k)
     return sum(k**depth for depth in range(n + 1))
 
 
+@typed
 def dyck_order(n: int, k: int) -> int:
     """|T(Dyck_{n,k})| = Σ_{j≤n} s_j², s_j the number of stacks of depth at most j, with the trap as a state.
 
     A map that is not constant is pop w, push v and the rise m: kᵖ⁺ᵍ choices of |w| = p, |v| = q for each of the
     n + 1 − max(p, q) values of m. No word is the identity; the map to the trap takes its place in the sum.
     """
-    return sum(stacks(j, k) ** 2 for j in range(n + 1))
+    return sum(stacks(j, k) ** 2 for j in range(whole("n", n, least=0, most=MOST_DEPTH) + 1))
 
 
+@typed
 def full_orders(n: int) -> tuple[int, ...]:
     """Orders of the groups of all maps on n points, by rank from the top: n!, (n−1)!, …, 2."""
-    return tuple(factorial(rank) for rank in range(whole("n", n), 1, -1))
+    return tuple(factorial(rank) for rank in range(whole("n", n, most=MOST_DEPTH), 1, -1))
 
 
 def rubik_order() -> int:
@@ -56,6 +63,7 @@ def rubik_bound() -> int:
 # -- what position alone tells ---------------------------------------------------------------------------------------
 
 
+@typed
 def state_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor, "position state"]:
     """P(q_t = q) for t = 1 … T, exactly: states are a Markov chain where the input law looks at nothing but them."""
     law, table, steps = automaton.token_law(), automaton.tensor(), automaton.length if length is None else length
@@ -70,6 +78,7 @@ def state_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor,
     return found
 
 
+@typed
 def label_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor, "position label"]:
     """P(φ(q_t) = y) for t = 1 … T."""
     states = state_laws(automaton, length)
@@ -79,6 +88,7 @@ def label_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor,
     return labels.index_add_(1, torch.tensor(automaton.observe), states)
 
 
+@typed
 def chance(automaton: Automaton, length: int | None = None) -> float:
     """(1/T) Σ_t max_y P(φ(q_t) = y): the accuracy of the best answer that looks at the position only."""
     return float(label_laws(automaton, length).amax(1).mean())

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.theory.automata.compile import Compiled, Sizes
 from sandtable.worlds.automata import Automaton
 
@@ -68,6 +68,7 @@ class Verified:
         return max(self.softness.values(), default=0.0)
 
 
+@typed
 def verify(
     model: Compiled | nn.Module | Simulates,
     automaton: Automaton | None = None,
@@ -137,9 +138,10 @@ def softness(model: Compiled, rows: Int[Tensor, "row position"]) -> dict[tuple[i
     return found
 
 
+@typed
 def nasty(automaton: Automaton, length: int) -> Int[Tensor, "row position"]:
     """Constant inputs, one other token at each position, alternating pairs, a run of one token then one of another."""
-    tokens, rows = range(automaton.n_tokens), [torch.zeros(0, length, dtype=torch.long)]
+    tokens, rows = range(automaton.n_tokens), [torch.zeros(0, whole("length", length), dtype=torch.long)]
     place = torch.arange(length)
     for a, b in product(tokens, tokens):
         if a == b:

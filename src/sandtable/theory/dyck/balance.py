@@ -13,19 +13,21 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 
 
 def symbol_count(types: int, depth: int) -> int:
     return 2 * whole("types", types) * whole("depth", depth) + 1
 
 
+@typed
 def constrained_queries(types: int, depth: int) -> Int[Tensor, " query"]:
     """The closers of depth ≥ 1, whose answer hangs on what is left of the stack."""
     pairs = torch.arange(whole("types", types) * whole("depth", depth))
     return types * depth + pairs[pairs % depth > 0]
 
 
+@typed
 def constraint_count(types: int, depth: int) -> int:
     """kD·(k(D−1) − 1): the rank of the balance condition as linear equations for n² scores."""
     return types * depth * max(types * (depth - 1) - 1, 0)
@@ -75,6 +77,7 @@ def check_scores(scores: Float[Tensor, "... n n"], *, types: int, depth: int) ->
     return scores
 
 
+@typed
 def approximate_balance_bounds(
     length: int, *, query_depth: int, depth: int, q: float, lipschitz: float, error: float = 0.0
 ) -> list[float]:

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.worlds.dyck import DyckPrefixes
 
 TOKENS = 40_000
@@ -26,6 +26,10 @@ class Checked:
     """The same on random prefixes, at every position; 0 where none were asked for."""
 
 
+MOST_LONGEST = 64
+"""Far more prefixes than can be enumerated, however few types there are."""
+
+
 @torch.no_grad()
 def errors(
     model: nn.Module, world: DyckPrefixes, rows: Int[Tensor, "batch position"]
@@ -38,6 +42,7 @@ def errors(
     return torch.cat([(model(part) - law[i : i + len(part)]).abs().amax(-1) for i, part in _parts(rows, step)])
 
 
+@typed
 def check(
     model: nn.Module, world: DyckPrefixes, *, longest: int = 9, long: int = 0, rows: int = 4, seed: int = 0
 ) -> Checked:
@@ -45,7 +50,7 @@ def check(
 
     A causal model answers for all beginnings of a row at once, so the prefixes of `longest` brackets suffice.
     """
-    enumerated = replace(world, length=whole("longest", longest))
+    enumerated = replace(world, length=whole("longest", longest, most=MOST_LONGEST))
     error = float(errors(model, world, enumerated.support().batch.x).max())
     count = sum(world.count_prefixes(n) for n in range(longest + 1))
     far = 0.0

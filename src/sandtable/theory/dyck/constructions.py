@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.models import Block, DeepMLP, SoftmaxAttention, Transformer
+from sandtable.models.transformer import MOST_LAYERS
 from sandtable.theory.dyck.balance import check_scores, constrained_queries, offsets, project, residual, symbol_count
 from sandtable.theory.dyck.lookup import linear, lookup, network
 
@@ -34,12 +35,14 @@ def least_width(types: int, depth: int) -> int:
 # -- scores of the second layer --------------------------------------------------------------------------------------
 
 
+@typed
 def uniform_scores(*, types: int = 2, depth: int = 4) -> Float[Tensor, "n n"]:
     """All zero: every visible key alike."""
     n = symbol_count(types, depth)
     return torch.zeros(n, n, dtype=torch.float64)
 
 
+@typed
 def random_scores(
     generator: torch.Generator, *, types: int = 2, depth: int = 4, scale: float = 1.0
 ) -> Float[Tensor, "n n"]:
@@ -49,6 +52,7 @@ def random_scores(
     return project(drawn, types=types, depth=depth)
 
 
+@typed
 def misleading_scores(*, types: int = 2, depth: int = 4, scale: float = 6.0) -> Float[Tensor, "n n"]:
     """A stack to look at: closers that leave depth d attend to openers of depth d, and hardly to closers.
 
@@ -67,6 +71,7 @@ def misleading_scores(*, types: int = 2, depth: int = 4, scale: float = 6.0) -> 
 # -- the model -------------------------------------------------------------------------------------------------------
 
 
+@typed
 def build(
     attention: str = "uniform",
     *,
@@ -94,6 +99,7 @@ def build(
     return from_scores(scores, **size, q=q, layers=layers, width=width, seed=seed)
 
 
+@typed
 def from_scores(
     scores: Float[Tensor, "n n"],
     *,
@@ -112,7 +118,7 @@ def from_scores(
 
     Layers beyond the second have no values and an MLP that is the identity; what they attend to is random (`seed`).
     """
-    number("q", q, above=0.0)
+    q = number("q", q, above=0.0)
     if not q < 1:
         raise ArgumentError(f"q={q!r}: must be > 0 and < 1")
     scores = check_scores(scores, types=types, depth=depth).double()
@@ -147,7 +153,7 @@ def skeleton(*, types: int, depth: int, layers: int = 2, width: int | None = Non
     """The architecture of all these models, weights zero: blocks mlp(LN_0(attn(x)) + x), one head, no positions."""
     n, pairs, least = symbol_count(types, depth), types * depth, least_width(types, depth)
     width = least if width is None else whole("width", width, least=least)
-    whole("layers", layers, least=2)
+    whole("layers", layers, least=2, most=MOST_LAYERS)
     hidden = {0: (2 * n,), 1: (2 * pairs + n, types * (depth - 1) + n)}
     blocks = [
         Block(
@@ -172,31 +178,39 @@ def second_layer(model: Transformer, *, types: int, depth: int) -> tuple[Float[T
     return scores.detach().clone(), attn.W_V[0, :n].detach().clone()
 
 
+@typed
 def with_scores(model: Transformer, scores: Float[Tensor, "n n"], *, types: int, depth: int) -> Transformer:
     """A copy of a built model whose second layer attends by other scores, all else unchanged: to break or blind it."""
     check_scores(scores, types=types, depth=depth)
     return _edited(model, {"blocks.1.attn.W_Q": _padded(scores.double().T, model.width)[None]}, types, depth)
 
 
+@typed
 def with_values(model: Transformer, values: Float[Tensor, "n m"], *, types: int, depth: int) -> Transformer:
     """A copy of a built model whose second layer has other values, all else unchanged."""
     value = model.get_parameter("blocks.1.attn.W_V").detach().clone()
+    if values.shape != (n := symbol_count(types, depth), value.shape[2]) and len(values) != n:
+        raise ArgumentError(f"values of shape {tuple(values.shape)}: must have a row for each of {n} symbols")
     value[0, : len(values)] = values
     return _edited(model, {"blocks.1.attn.W_V": value}, types, depth)
 
 
 def _edited(model: Transformer, changes: dict[str, Tensor], types: int, depth: int) -> Transformer:
     copy = skeleton(types=types, depth=depth, layers=len(model.layers), width=model.width)
-    copy.load_state_dict(model.state_dict() | changes)
+    state = model.state_dict() | changes
+    if {name: value.shape for name, value in copy.state_dict().items()} != {n: v.shape for n, v in state.items()}:
+        raise ArgumentError(f"types={types}, depth={depth}: the model was built for others")
+    copy.load_state_dict(state)
     return copy.requires_grad_(False)
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------
 
 
+@typed
 def stack_basis(pairs: int) -> Float[Tensor, "pair+1 coordinate"]:
     """b_0 … b_pairs: Helmert's rows, orthonormal and orthogonal to 1, over pairs + 2 coordinates."""
-    size = pairs + 2
+    size = whole("pairs", pairs) + 2
     rows = torch.zeros(size - 1, size, dtype=torch.float64)
     for i in range(1, size):
         rows[i - 1, :i], rows[i - 1, i] = 1.0, -float(i)

@@ -6,13 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.models import Transformer
 
 EMBEDDINGS = ("E1", "E2", "E3")
 FORMS = ("attention", "theory", "gpt")
 
 
+@typed
 def symbol_embedding(
     kind: str, *, types: int, depth: int, width: int | None = None, depths: str | None = None
 ) -> Float[Tensor, "symbol width"]:
@@ -48,6 +49,7 @@ def symbol_embedding(
     return table
 
 
+@typed
 def minimal_first_layer(
     *,
     types: int = 2,

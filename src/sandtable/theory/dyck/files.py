@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.models import Transformer
 from sandtable.models.files import load_model, misfit, save_model, weights
 from sandtable.theory.dyck.constructions import least_width, skeleton
@@ -32,6 +32,7 @@ class Built:
         return DyckPrefixes(types=self.types, depth=self.depth, q=self.q)
 
 
+@typed
 def save(built: Built, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write weights and facts to one file; readers see the old one or the whole new one."""
     facts = {name: value for name, value in vars(built).items() if name != "model"}
@@ -39,6 +40,7 @@ def save(built: Built, path: str | Path, *, overwrite: bool = False) -> Path:
     return save_model(path, weights(built.model), facts, kind=KIND, overwrite=overwrite)
 
 
+@typed
 def load(path: str | Path) -> Built:
     """The model that `save` wrote, with the same weights to the last bit."""
     tensors, facts = load_model(path, kind=KIND, what="model of brackets")

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import one_of, whole
+from sandtable.arguments import one_of, typed, whole
 from sandtable.worlds.dyck import DyckPrefixes
 
 LOSSES = ("squared", "cross-entropy")
@@ -40,6 +40,7 @@ def bayes_losses(world: DyckPrefixes, loss: str = "squared") -> Float[Tensor, " 
     return torch.tensor([ends, *[inside] * (world.depth - 1), 0.0], dtype=torch.float64)
 
 
+@typed
 def bayes_loss(world: DyckPrefixes, loss: str = "squared", *, length: int | None = None) -> float:
     """The least mean loss over the N next brackets of a row: no model does better in expectation."""
     steps = world.length if length is None else whole("length", length)
@@ -60,6 +61,7 @@ def top_distance(world: DyckPrefixes, norm: str = "l2") -> float:
     return factor * (1 - world.q if world.depth > 1 else 1.0)
 
 
+@typed
 def least_probability(world: DyckPrefixes, *, length: int | None = None) -> float:
     """(q(1−q)/k²)^N: no prefix of N brackets is less likely."""
     steps = world.length if length is None else whole("length", length)

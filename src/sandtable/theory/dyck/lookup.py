@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.models import DeepMLP
 
 DIRECTIONS = 4000
@@ -30,6 +30,7 @@ def network(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> DeepM
     return made.requires_grad_(False)
 
 
+@typed
 def lookup(
     points: Float[Tensor, "n width"], values: Float[Tensor, "n out"], *, directions: int = DIRECTIONS, seed: int = 0
 ) -> DeepMLP:
@@ -46,7 +47,7 @@ def lookup(
     centred = points - points.mean(0)
     _, sizes, span = torch.linalg.svd(centred, full_matrices=False)
     span = span[sizes > 1e-12 * max(float(sizes[0]), 1e-300)] if count > 1 else torch.eye(1, width).double()
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(whole("seed", seed, least=0))
     drawn = torch.randn(whole("directions", directions), len(span), generator=generator, dtype=torch.float64) @ span
     drawn = drawn / drawn.norm(dim=1, keepdim=True)
     placed = (drawn @ points.T).sort(1).values
@@ -67,6 +68,7 @@ def lookup(
     return network([inner, torch.cat([heights, -heights])], [shift, None])
 
 
+@typed
 def selector(size: int, bound: float) -> DeepMLP:
     """[x; y] ↦ x_y for x in [0, M]ⁿ and y in 1 … n, with one hidden layer of 2n + 1 units (Lemma 2.2.17).
 
@@ -83,6 +85,7 @@ def selector(size: int, bound: float) -> DeepMLP:
     return network([inner, outer], [shift, torch.tensor([m]).double()])
 
 
+@typed
 def place_of_one(size: int, bound: float) -> DeepMLP:
     """x ↦ i where x_i > M and all others are 0: Σ_i i·(ReLU(x_i) − ReLU(x_i − M))/M (Lemma 2.2.18 without its + M)."""
     n, m = whole("size", size), number("bound", bound, above=0.0)

@@ -10,13 +10,16 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.theory.generation.laws import Prediction, likeliest
 from sandtable.theory.generation.trees import Tree, node_array
 
+MOST_LENGTH, MOST_QUOTA = 1_000_000, 10_000
+"""What the recursions go through step by step."""
 REDO = ("argmax", "sample", "none", "greedy-rest", "released-counter")
 
 
+@typed
 def backtracking(
     tree: Tree,
     values: Float[np.ndarray, " nodes"],
@@ -34,7 +37,7 @@ def backtracking(
     verified like all others. Redone tokens are verified only with `verify_redo`. The verifier is asked while quota is
     left. Quota falls at every return and depth rises otherwise, so one pass over (quota, depth) gives all masses.
     """
-    quota, stride = whole("quota", quota, least=0), whole("stride", stride)
+    quota, stride = whole("quota", quota, least=0, most=MOST_QUOTA), whole("stride", stride)
     one_of("redo", redo, REDO)
     rejected = node_array("values", values, tree) < number("threshold", threshold)
     greedy, nodes = likeliest(tree), np.arange(len(tree))
@@ -75,6 +78,7 @@ def backtracking(
 # -- the oracle that slips -------------------------------------------------------------------------------------------
 
 
+@typed
 def slip_accuracy(length: int, slip: float, *, quota: int, stride: int, redo: str = "argmax") -> float:
     """P(no wrong token) for a perfect verifier and an argmax that is always right.
 
@@ -91,6 +95,7 @@ def slip_accuracy(length: int, slip: float, *, quota: int, stride: int, redo: st
     return _resampled(length, slip, quota, stride, first=clean, cost=0.0)
 
 
+@typed
 def slip_queries(length: int, slip: float, *, quota: int, stride: int, redo: str = "argmax") -> float:
     """E[queries] of the same.
 
@@ -120,4 +125,5 @@ def _slip_arguments(length: int, slip: float, quota: int, stride: int) -> tuple[
     slip = number("slip", slip, least=0.0)
     if slip >= 0.5:
         raise ArgumentError(f"slip={slip:g}: must be at least 0 and below 1/2, or the argmax is wrong")
-    return whole("length", length), slip, whole("quota", quota, least=0), whole("stride", stride)
+    length = whole("length", length, most=MOST_LENGTH)
+    return length, slip, whole("quota", quota, least=0), whole("stride", stride)

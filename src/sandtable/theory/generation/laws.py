@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.theory.generation.trees import Tree, node_array
 
 Law = Float[np.ndarray, " leaves"]
@@ -88,6 +88,7 @@ def restricted_law(tree: Tree, reward: Float[np.ndarray, " leaves"]) -> Law:
 # -- whole strings ---------------------------------------------------------------------------------------------------
 
 
+@typed
 def rejection(
     tree: Tree,
     values: Float[np.ndarray, " nodes"],
@@ -115,6 +116,7 @@ def rejection(
     )
 
 
+@typed
 def best_of_n(tree: Tree, scores: Float[np.ndarray, " nodes"], n: int) -> Prediction:
     """The best of n strings, the first of equals: mass π_ref(y)·(F(s)^n − F(s⁻)^n)/f(s) at score s = s(y)."""
     n = whole("n", n)
@@ -127,6 +129,7 @@ def best_of_n(tree: Tree, scores: Float[np.ndarray, " nodes"], n: int) -> Predic
 # -- token by token --------------------------------------------------------------------------------------------------
 
 
+@typed
 def tokenwise(
     tree: Tree, values: Float[np.ndarray, " nodes"], *, threshold: float = 0.5, tries: int | None = None
 ) -> Prediction:
@@ -139,6 +142,7 @@ def tokenwise(
     return action_level(tree, accepted, bound=1.0, tries=tries)
 
 
+@typed
 def action_level(
     tree: Tree, values: Float[np.ndarray, " nodes"], *, bound: float | None = None, tries: int | None = None
 ) -> Prediction:
@@ -167,6 +171,7 @@ def action_level(
     )
 
 
+@typed
 def exhaustive_tokenwise(
     tree: Tree, values: Float[np.ndarray, " nodes"], *, threshold: float = 0.5, pick: str = "sample"
 ) -> Prediction:
@@ -203,12 +208,14 @@ def likeliest(tree: Tree, weights: Float[np.ndarray, " nodes"] | None = None) ->
 # -- blocks of tokens ------------------------------------------------------------------------------------------------
 
 
+@typed
 def block_best_of_n(tree: Tree, scores: Float[np.ndarray, " nodes"], *, n: int, block: int) -> Prediction:
     """Block after block of `block` tokens, draw n continuations and keep the best, the first of equals."""
     n = whole("n", n)
     return _blocks(tree, scores, block, lambda group, prob, score: (_best(group, prob, score, n), float(n)))
 
 
+@typed
 def block_rejection(
     tree: Tree, scores: Float[np.ndarray, " nodes"], *, tries: int, block: int, threshold: float = 0.5
 ) -> Prediction:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sandtable.arguments import whole
+from sandtable.arguments import typed, whole
 from sandtable.worlds import Knapsack
 
 
@@ -19,6 +19,7 @@ class SearchCost(NamedTuple):
     worst: float
 
 
+@typed
 def hidden_prefix_search(length: int) -> SearchCost:
     """(M+1)/2, (M−1)(M+2)/(2M) and M for the M = 2^(D−1) candidates of `HiddenPrefix`.
 
@@ -29,33 +30,39 @@ def hidden_prefix_search(length: int) -> SearchCost:
     return SearchCost((m + 1) / 2, (m - 1) * (m + 2) / (2 * m), m)
 
 
+@typed
 def hidden_prefix_rejection(length: int) -> float:
     """D·2^(D−1): whole strings until one is right."""
     return length * 2.0 ** (whole("length", length, least=2) - 1)
 
 
+@typed
 def hidden_prefix_tokenwise(length: int) -> float:
     """2(D−1) + 1: tokens with a verifier that knows the support; the last bit is never wrong."""
     return 2.0 * (whole("length", length, least=2) - 1) + 1
 
 
+@typed
 def zeros_rejection(length: int, *, abort: bool = False) -> float:
     """D·2^D, or 2^(D+1) − 2 if a string is given up at its first 1."""
     length = whole("length", length)
     return 2.0 ** (length + 1) - 2 if abort else length * 2.0**length
 
 
+@typed
 def zeros_tokenwise(length: int) -> float:
     """2D."""
     return 2.0 * whole("length", length)
 
 
+@typed
 def one_zero_tv(length: int) -> float:
     """(2^D − 2)/(2^D(2^D − 1)): tokenwise rejection gives 1^(D−1)0 twice its share."""
     n = 2.0 ** whole("length", length)
     return (n - 2) / (n * (n - 1))
 
 
+@typed
 def trap_tv(length: int) -> float:
     """½ − 1/(2^(D−1) + 1): tokenwise rejection gives 1^D half of all mass."""
     return 0.5 - 1 / (2.0 ** (whole("length", length) - 1) + 1)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.worlds import HasNextToken, Vocab
 
 NextToken = Callable[[Int[Tensor, "batch position"]], Float[Tensor, "batch vocab"]]
@@ -279,6 +279,7 @@ def with_leaves(
     return changed
 
 
+@typed
 def noised(
     values: Float[np.ndarray, " nodes"], tree: Tree, *, error: float, generator: torch.Generator
 ) -> Float[np.ndarray, " nodes"]:

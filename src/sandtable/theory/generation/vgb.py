@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy import sparse
 from scipy.sparse import linalg
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.theory.generation.laws import Law
 from sandtable.theory.generation.trees import Tree, node_array
 
@@ -221,6 +221,7 @@ def _in_series(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return 1.0 / resistance
 
 
+@typed
 def exact_gap(horizon: int, first_branching: int | None = 0) -> float:
     """Gap of the lazy walk for V̂ = V* on strings of one length, whose first branching is at depth k.
 
@@ -235,16 +236,19 @@ def exact_gap(horizon: int, first_branching: int | None = 0) -> float:
     return min(levels, (1 - math.cos(math.pi / (2 * left))) / 2)
 
 
+@typed
 def leaf_mass_bound(horizon: int, error: float) -> float:
     """π̃(leaves) ≥ 1/(2(1 + (H−1)(1+ε))) where V*/(1+ε) ≤ V̂ ≤ (1+ε)V* and leaves are exact."""
     return 1 / (2 * (1 + (whole("horizon", horizon) - 1) * (1 + number("error", error, least=0.0))))
 
 
+@typed
 def root_mass_bound(horizon: int, error: float) -> float:
     """π̃(root) ≥ 1/(2H(1+ε)²) under the same."""
     return 1 / (2 * whole("horizon", horizon) * (1 + number("error", error, least=0.0)) ** 2)
 
 
+@typed
 def gap_bound(horizon: int, error: float, first_branching: int | None = 0) -> float:
     """gap ≥ gap(V*)/(1+ε)²: Dirichlet forms and variances change by at most the factor 1+ε each."""
     return exact_gap(horizon, first_branching) / (1 + number("error", error, least=0.0)) ** 2

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.worlds.finite import FiniteLaw, over_hidden
 from sandtable.worlds.masks import MaskLaw
 
@@ -28,6 +28,7 @@ MOST_ENTRIES = 2**26
 """Of states times blocks: up to so many the chain is written down as a sparse matrix."""
 
 
+@typed
 def apply(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, "states ..."], *, naive: bool = False) -> Tensor:
     """Pf for block dynamics, without writing P down: one pass over the table for every block.
 
@@ -41,6 +42,7 @@ def apply(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, "states ..."], *, nai
     return out
 
 
+@typed
 def transition(law: FiniteLaw, masks: MaskLaw, *, naive: bool = False) -> Float[Tensor, "states states"]:
     """P(x, y) of block dynamics."""
     return apply(law, masks, torch.eye(len(law.probs), dtype=torch.float64), naive=naive)
@@ -156,6 +158,7 @@ def tv(p: Float[Tensor, " states"], q: Float[Tensor, " states"]) -> float:
     return float((p - q).abs().sum() / 2)
 
 
+@typed
 def total_correlation(law: FiniteLaw, block: Sequence[int]) -> float:
     """E_{x_−K} KL(p(x_K | x_−K) ‖ Π_{i ∈ K} p(x_i | x_−K)): what no product of positions can express.
 

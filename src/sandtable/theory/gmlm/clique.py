@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, number, numbers, one_of, typed, whole
 from sandtable.worlds import CliqueIsing
 
 MOST_CLIQUE = 200
@@ -66,6 +66,7 @@ class Sizes(NamedTuple):
     j0: float
 
 
+@typed
 def strong_interaction(delta: float, steps: int) -> Sizes:
     """The least c ≥ 8(1 + ln(4M/δ)), h_G ≥ ½ ln(2(4−δ)/δ) and J₀ ≥ ½ c ln 2 that separate the samplers for M steps."""
     delta, steps = _delta(delta), whole("steps", steps)
@@ -82,6 +83,7 @@ def large_block(size: int, clique: int, delta: float) -> int:
     return max(clique, math.ceil(least - 1e-9))
 
 
+@typed
 def separating(delta: float, steps: int, *, size: int | None = None) -> CliqueIsing:
     """The weakest clique that separates the samplers: h_G spread evenly over it, no field outside, J = J₀ + h_G."""
     least = strong_interaction(delta, steps)
@@ -92,6 +94,12 @@ def separating(delta: float, steps: int, *, size: int | None = None) -> CliqueIs
     return CliqueIsing(size, least.clique, (least.j0 + least.field) * (1 + 1e-11), field)
 
 
+def _alone(field: Any) -> bool:
+    """One number for all spins, not one for each."""
+    return not hasattr(field, "__len__")
+
+
+@typed
 def with_slack(
     size: int,
     clique: int,
@@ -101,13 +109,18 @@ def with_slack(
     outside: float | tuple[float, ...] = 0.0,
 ) -> CliqueIsing:
     """A clique with J = J₀ + ‖h‖₁: `field` on its spins, `outside` on the others, one number or one for each."""
-    inside = field if isinstance(field, tuple) else (field,) * whole("clique", clique, least=2, most=size)
-    h = (*inside, *(outside if isinstance(outside, tuple) else (outside,) * (size - clique)))
+    whole("clique", clique, least=2, most=whole("size", size, least=2))
+    fits_in_memory("size", size, size, size=100)  # bytes of a number in a tuple
+    inside = (number("field", field),) * clique if _alone(field) else numbers("field", field)
+    rest = (number("outside", outside),) * (size - clique) if _alone(outside) else numbers("outside", outside)
+    h = (*inside, *rest)
     return CliqueIsing(size, clique, number("j0", j0, above=0.0) + sum(abs(value) for value in h), h)
 
 
+@typed
 def random_strong(size: int, clique: int, generator: torch.Generator) -> CliqueIsing:
     """A random clique to which the theorems apply, with a different field on every spin; its J₀ is its `slack`."""
+    whole("clique", clique, least=2, most=whole("size", size, least=2))
     normal = torch.randn(size, generator=generator, dtype=torch.float64) * 0.4
     more, j0 = (-torch.rand(2, generator=generator, dtype=torch.float64).log() * 0.4 + 1e-3).tolist()
     normal[:clique] += (float(normal[clique:].abs().sum()) + more - float(normal[:clique].sum())) / clique
@@ -198,6 +211,7 @@ def reach_steps(world: CliqueIsing, *, k: int, delta: float, denominator: str = 
 # -- the parallel sampler is stuck -----------------------------------------------------------------------------------
 
 
+@typed
 def stuck_exponent(clique: int, j0: float, *, precondition: bool = True) -> float:
     """c_stuck = (2/c)(tanh(J₀) c/2 − 1)²: from Σ_clique s_i ≤ −2, one parallel step leaves with chance ≤ e^{−c_stuck}.
 
@@ -210,6 +224,7 @@ def stuck_exponent(clique: int, j0: float, *, precondition: bool = True) -> floa
     return 2 / clique * (pull / 2 - 1) ** 2
 
 
+@typed
 def stuck_steps(clique: int, j0: float, *, delta: float, precondition: bool = True) -> int:
     """T = ⌊(δ/2) e^{c_stuck}⌋: for so many parallel steps Σ_clique s_i ≤ −2, with probability ≥ 1 − δ."""
     exponent = stuck_exponent(clique, j0, precondition=precondition) + math.log(_delta(delta) / 2)
@@ -238,6 +253,6 @@ def _log_sum(logs: Sequence[float]) -> float:
 
 
 def _delta(value: float) -> float:
-    if not 0 < number("delta", value) < 1:
+    if not 1e-300 < number("delta", value) < 1:
         raise ArgumentError(f"delta={value!r}: must be > 0 and < 1")
     return value

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.func import vmap
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, capped_power, number, one_of, typed, whole
 from sandtable.theory.gmlm.fisher import Family, masked_loss
 from sandtable.worlds.bits import bulk_generator
 from sandtable.worlds.finite import FiniteLaw
@@ -29,6 +29,7 @@ Losses = Callable[[Float[Tensor, "repetition parameter"], Float[Tensor, "repetit
 # -- data ------------------------------------------------------------------------------------------------------------
 
 
+@typed
 def draw_sequences(
     law: FiniteLaw, n: int, generator: torch.Generator, *, repetitions: int = 1
 ) -> Int[Tensor, "repetition states"]:
@@ -51,6 +52,7 @@ def draw_masks(
     return _frequencies(torch.from_numpy(drawn).double())
 
 
+@typed
 def draw_pairs(
     law: FiniteLaw, masks: MaskLaw, n: int, generator: torch.Generator, *, repetitions: int = 1, each: int = 1
 ) -> Float[Tensor, "repetition states block"]:
@@ -96,6 +98,7 @@ class Estimates(NamedTuple):
     steps: int
 
 
+@typed
 def estimate(
     family: Family,
     pairs: Float[Tensor, "repetition states block"],
@@ -119,6 +122,9 @@ def estimate(
     number("tol", tol, above=0.0)
     number("rate", rate, above=0.0)
     steps = (200 if method == "newton" else 20_000) if steps is None else whole("steps", steps)
+    count = capped_power(whole("symbols", symbols, least=2), masks.length)
+    if pairs.ndim == 3 and pairs.shape[1] != count:
+        raise ArgumentError(f"symbols={symbols}: have {count} states, pairs of shape {tuple(pairs.shape)} have others")
     if pairs.ndim != 3 or pairs.shape[2] != len(masks.family):
         raise ArgumentError(f"pairs of shape {tuple(pairs.shape)}: must be repetition × state × {len(masks.family)}")
     if start.ndim != 1:

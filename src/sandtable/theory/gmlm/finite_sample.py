@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from sandtable.arguments import number, whole
+from sandtable.arguments import number, typed, whole
 
 
 class Bound(NamedTuple):
@@ -16,6 +16,7 @@ class Bound(NamedTuple):
     sampling: float
 
 
+@typed
 def bound(
     loss: float,
     *,
@@ -43,28 +44,31 @@ def bound(
     number("margin", margin, above=0.0, most=1.0)
     number("resolution", resolution, above=0.0)
     number("tensorisation", tensorisation, least=1.0)
-    deviation = math.sqrt(2.0 ** (3 * n) * size**n * cells / (m * delta))
+    deviation = math.sqrt(2.0 ** (3 * n) * float(size) ** n * cells / (m * delta))
     deviation += math.sqrt(math.log(8 * cells / delta) / (2 * count))
-    sampling = math.sqrt(size ** (3 * n) / (8 * delta * count))
+    sampling = math.sqrt(float(size) ** (3 * n) / (8 * delta * count))
     inside = loss + deviation * math.log(1 / margin) + resolution
     return Bound(math.sqrt(tensorisation / 2 * inside) + sampling, deviation, sampling)
 
 
+@typed
 def empirical_bound(*, length: int, symbols: int, samples: int, delta: float) -> float:
     """TV(p̃, p) < √(|Ω|^{3N}/(16δn)) with probability 1 − δ, p̃ the empirical law."""
-    size = whole("symbols", symbols, least=2) ** (3 * whole("length", length))
+    size = float(whole("symbols", symbols, least=2)) ** (3 * whole("length", length))
     return math.sqrt(size / (16 * number("delta", delta, above=0.0, most=1.0) * whole("samples", samples)))
 
 
+@typed
 def pointwise_bound(*, length: int, symbols: int, masks: int, samples: int, delta: float, margin: float) -> float:
     """|L̂ − L̃| for one θ: (√(2^{3N−1} |Ω|^N/(mδ)) + √(ln(4/δ)/(2n))) ln(1/β), with probability 1 − δ."""
     n, size = whole("length", length), whole("symbols", symbols, least=2)
     number("delta", delta, above=0.0, most=1.0)
     number("margin", margin, above=0.0, most=1.0)
-    by_masks = math.sqrt(2.0 ** (3 * n - 1) * size**n / (whole("masks", masks) * delta))
+    by_masks = math.sqrt(2.0 ** (3 * n - 1) * float(size) ** n / (whole("masks", masks) * delta))
     return (by_masks + math.sqrt(math.log(4 / delta) / (2 * whole("samples", samples)))) * math.log(1 / margin)
 
 
+@typed
 def ising_cells(parameters: int, radius: float, resolution: float) -> float:
     """C_ε ≤ ⌈8dR/ε⌉^d for parameters in [−R, R]^d."""
     d = whole("parameters", parameters)

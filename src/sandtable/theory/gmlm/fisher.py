@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.func import jacfwd
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, capped_power, number, typed, whole
 from sandtable.worlds.finite import FiniteLaw, all_states, conditional_log_probs, marginals, over_hidden
 from sandtable.worlds.ising import spins
 from sandtable.worlds.masks import MaskLaw
@@ -34,6 +34,7 @@ SMALLEST = 1e-300
 # -- families --------------------------------------------------------------------------------------------------------
 
 
+@typed
 def ising_statistics(length: int, *, fields: bool = True) -> Float[Tensor, "states parameter"]:
     """T(x) = (s_i; s_i s_j, i < j) of every state: p_θ ∝ exp⟨θ, T⟩ with θ = (h, J), or θ = J without `fields`."""
     s = spins(all_states(2, length))
@@ -52,10 +53,12 @@ def scores(family: Family, theta: Float[Tensor, " parameter"]) -> Float[Tensor, 
     return jacfwd(lambda at: family(at).log_softmax(0))(theta)  # pyright: ignore[reportReturnType]
 
 
+@typed
 def masked_scores(
     family: Family, theta: Float[Tensor, " parameter"], masks: MaskLaw, *, symbols: int = 2, conditioned: bool = True
 ) -> Float[Tensor, "states block parameter"]:
     """∇_θ log p_θ(x_K | x_−K, K) of every state and block, by differentiating the conditionals themselves."""
+    _check_states(family(theta), masks, symbols)
     chosen = _chosen(masks, symbols, conditioned)
 
     def conditionals(at: Tensor) -> Tensor:
@@ -133,6 +136,7 @@ def asymptotic_covariance(information: Float[Tensor, "p p"]) -> Float[Tensor, "p
     return vectors @ (vectors.T / values[:, None])
 
 
+@typed
 def covariance_of_many(
     scores: Float[Tensor, "states parameter"], law: FiniteLaw, masks: MaskLaw, *, each: float = math.inf
 ) -> Float[Tensor, "p p"]:
@@ -212,6 +216,12 @@ def population_loss(
 def _chosen(masks: MaskLaw, symbols: int, conditioned: bool) -> Float[Tensor, "states block"] | None:
     """log p(K | x) where it must enter the conditionals."""
     return masks.probs(all_states(symbols, masks.length)).log() if masks.adaptive and conditioned else None
+
+
+def _check_states(logs: Float[Tensor, " states"], masks: MaskLaw, symbols: int) -> None:
+    count = capped_power(whole("symbols", symbols, least=2), masks.length)
+    if len(logs) != count:
+        raise ArgumentError(f"symbols={symbols}: have {count} states, the family has {len(logs)}")
 
 
 def _check(scores: Tensor, law: FiniteLaw, masks: MaskLaw) -> None:

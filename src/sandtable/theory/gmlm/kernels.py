@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.special import entr
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number
+from sandtable.arguments import ArgumentError, number, typed
 from sandtable.models import MLP, Block, SoftmaxAttention, Transformer
 from sandtable.worlds.finite import all_states, state_count
 
@@ -113,9 +113,13 @@ def two_spin_distance(coupling: float) -> float:
     return math.sqrt(1 + math.tanh(abs(number("coupling", coupling)))) - 1
 
 
+@typed
 def kernel_of(model: Transformer, *, length: int, symbols: int) -> Float[Tensor, "states states"]:
     """P(τ → τ') = Π_j softmax(logits_j(τ))[τ'_j] of any model that reads `length` tokens."""
     states = all_states(symbols, length)
+    size = getattr(model, "size", symbols)
+    if symbols > size:
+        raise ArgumentError(f"symbols={symbols}: this model reads {size}")
     with torch.no_grad():
         step = model(states)[..., :symbols].double().softmax(-1)
     p = torch.ones(len(states), 1, dtype=torch.float64)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.theory.gmlm.chains import kl, poincare
 from sandtable.worlds.finite import FiniteLaw
 from sandtable.worlds.masks import MaskLaw
@@ -45,6 +45,7 @@ def conditional_kl(r: Float[Tensor, "*rows states"], law: FiniteLaw, masks: Mask
     return total
 
 
+@typed
 def tensorisation(
     law: FiniteLaw, masks: MaskLaw, generator: torch.Generator, *, starts: int = 60, steps: int = 1500
 ) -> Tensorisation:

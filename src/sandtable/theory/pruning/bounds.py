@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 
 
 def softmax_perturbation(eps: float) -> float:
@@ -17,6 +17,7 @@ def softmax_perturbation(eps: float) -> float:
     return 2 * math.tanh(number("eps", eps, least=0.0) / 2)
 
 
+@typed
 def softmax_perturbation_printed(eps: float) -> float:
     """The printed bound e^{2ε} − 1: valid, and twice the best one or more."""
     return math.expm1(2 * number("eps", eps, least=0.0))
@@ -32,16 +33,19 @@ def layer_norm_lipschitz_printed(c: float) -> float:
     return 2 / number("c", c, above=0.0)
 
 
+@typed
 def composition(l1: float, e1: float, l2: float, e2: float) -> float:
     """‖f₂f₁x − g₂g₁x‖/‖x‖ ≤ (λ₁ + ε₁)(λ₂ + ε₂) − λ₁λ₂, if ‖g₁x‖ ≤ λ₁‖x‖ and g₂ is λ₂-Lipschitz; attained."""
     return (l1 + e1) * (l2 + e2) - l1 * l2
 
 
+@typed
 def composition_printed(l1: float, e1: float, l2: float, e2: float) -> float:
     """With the λ's of Lemma 2.2.5 crossed: (λ₂ + ε₁)(λ₁ + ε₂) − λ₁λ₂. Too small in general."""
     return (l2 + e1) * (l1 + e2) - l1 * l2
 
 
+@typed
 def attention_lipschitz(radius: float, c: float) -> float:
     """X ↦ LN_C(attention(X)) + X on ‖X‖₁,₂ ≤ R, spectral norms ≤ 1: (R² + √(R⁴ + 1))/C + 1, approached by long inputs.
 
@@ -67,6 +71,7 @@ class AttentionWitness(NamedTuple):
     values: Float[Tensor, "3 3"]
 
 
+@typed
 def attention_witness(radius: float, keys: int) -> AttentionWitness:
     """Half of the keys at Re, half at −Re, the query Rf last; scores pair e with e and g with f, values keep e ⟂ 1.
 
@@ -82,11 +87,13 @@ def attention_witness(radius: float, keys: int) -> AttentionWitness:
     return AttentionWitness(x, direction, torch.outer(e, e) + torch.outer(g, f), torch.outer(e, e))
 
 
+@typed
 def value_error(pattern: float, values: float, size: float) -> float:
     """‖BA − Pσ‖₁,₂ ≤ ε₁‖P‖₁,₂ + ε₂ for attention A off σ by ε₁ in 1-norm and values B off P by ε₂; attained."""
     return pattern * size + values
 
 
+@typed
 def two_stage_error(eps: float) -> float:
     """Two stages of norm 2√2 with errors ε₀ = ε/8 each: 4√2 ε₀ + ε₀², at most ε while ε ≤ 64(1 − 1/√2)."""
     return composition(2 * math.sqrt(2), eps / 8, 2 * math.sqrt(2), eps / 8)

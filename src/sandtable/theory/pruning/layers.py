@@ -12,11 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.models import Block, DeepMLP, Transformer
 from sandtable.models.attention import SoftmaxAttention, silent
+from sandtable.models.transformer import MOST_LAYERS
 
 
+@typed
 class KeyedAttention(SoftmaxAttention):
     """Softmax attention X W_V with keys and queries of width `key_width`, unscaled: the single-matrix form."""
 
@@ -31,6 +33,7 @@ class KeyedAttention(SoftmaxAttention):
         return self.W_K.shape[2]
 
 
+@typed
 def random_network(
     width: int,
     *,
@@ -49,6 +52,7 @@ def random_network(
     return model
 
 
+@typed
 def random_target(
     width: int,
     *,
@@ -72,6 +76,7 @@ def _transformer(
     width: int, key_width: int, hidden: Sequence[int], layers: int, eps: float, causal: bool
 ) -> Transformer:
     number("eps", eps, above=0.0)
+    whole("layers", layers, most=MOST_LAYERS)
     blocks = [
         Block(
             KeyedAttention(width, key_width=key_width, causal=causal),

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.theory.pruning.subset_sum import MOST, expected_residual, nearest_subsets
 
 SELECTIONS = ("best", "largest", "first")
@@ -39,6 +39,7 @@ def prune_linear(
     return _prune(first, second, target, units=units, select=select, signs=(0,))
 
 
+@typed
 def prune_relu(
     first: Float[Tensor, "input hidden"],
     second: Float[Tensor, "hidden output"],

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.models import Block, DeepMLP, Transformer
 from sandtable.theory.pruning.layers import KeyedAttention
 from sandtable.theory.pruning.linear import prune_linear, prune_relu
@@ -56,6 +56,7 @@ def sizes(target: Transformer, *, units: int = 24) -> dict[str, Any]:
     )
 
 
+@typed
 def prune(
     network: Transformer,
     target: Transformer,

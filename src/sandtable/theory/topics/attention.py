@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, one_of
+from sandtable.arguments import ArgumentError, number, one_of, typed
 from sandtable.theory.topics.masking import constants, optimal_loss, require_present
 from sandtable.theory.topics.values import optimal_map, value_matrix_entries, value_matrix_limit
 from sandtable.worlds import BertMasking, TopicModel
@@ -28,6 +28,7 @@ VALUES = ("block", "diagonal")
 VARIANTS = ("paper", "exact")
 
 
+@typed
 def attention_loss(
     world: TopicModel,
     masking: BertMasking,
@@ -41,6 +42,7 @@ def attention_loss(
     return masking.keep + masking.random + reduced_loss(world, masking, alpha, beta, value=value, variant=variant)
 
 
+@typed
 def reduced_loss(
     world: TopicModel,
     masking: BertMasking,
@@ -88,6 +90,7 @@ def reduced_loss(
     )
 
 
+@typed
 def mean_weight(world: TopicModel, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
     """γ = ((v−1)α + β)/v, all that block value matrices can see of the attention."""
     return ((world.words - 1) * np.asarray(alpha, dtype=np.float64) + np.asarray(beta, dtype=np.float64)) / world.words
@@ -99,6 +102,7 @@ def masked_query_loss(world: TopicModel, masking: BertMasking) -> float:
     return masking.hide * optimal_loss(world)
 
 
+@typed
 def score_matrix(world: TopicModel, alpha: float, beta: float) -> Float[Tensor, "vocab vocab"]:
     """Scores S with exp S = topic-wise weights: ln β on the diagonal, ln α inside topics, 0 elsewhere and for [MASK].
 
@@ -120,6 +124,7 @@ def diagonal_value_matrix(world: TopicModel, masking: BertMasking) -> Float[Tens
     return matrix
 
 
+@typed
 def attention_loss_by_enumeration(
     world: TopicModel,
     masking: BertMasking,

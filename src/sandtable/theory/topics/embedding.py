@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.theory.topics.masking import constants, contrast_variance, topic_contrasts
 from sandtable.theory.topics.values import population_loss
 from sandtable.worlds import BertMasking, TopicModel
@@ -65,6 +65,7 @@ def embedding_excess(world: TopicModel, *, width: int) -> float:
     return max(world.topics - width, 0) * contrast_variance(world)
 
 
+@typed
 def optimal_embedding(world: TopicModel, masking: BertMasking, *, width: int) -> Float[Tensor, "width vocab"]:
     """An embedding W_E of this width that attains `embedding_excess`: √c₃ times orthonormal topic patterns.
 

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sandtable.arguments import number, one_of
+from sandtable.arguments import number, one_of, typed
 from sandtable.theory.topics.masking import contrast_variance, topic_contrasts
 from sandtable.theory.topics.values import relaxation
 from sandtable.worlds import BertMasking, TopicModel
@@ -78,6 +78,7 @@ def finite_length_moments(world: TopicModel, masking: BertMasking, *, average: s
     )
 
 
+@typed
 def finite_length_value_matrix(
     world: TopicModel, masking: BertMasking, *, l2: float = 0.0, average: str = "documents"
 ) -> Float[Tensor, "vocab vocab"]:
@@ -105,6 +106,7 @@ def finite_length_loss(world: TopicModel, masking: BertMasking, *, average: str 
     return 1.0 - explained
 
 
+@typed
 def finite_length_gap(world: TopicModel, masking: BertMasking, *, l2: float = 0.0, average: str = "documents") -> float:
     """Block-mean gap of the optimum: same-topic entries (with the diagonal) minus different-topic ones, g/v."""
     number("l2", l2, least=0.0)
@@ -112,6 +114,7 @@ def finite_length_gap(world: TopicModel, masking: BertMasking, *, l2: float = 0.
     return moments.topic_cross / (moments.topic + l2) / world.words
 
 
+@typed
 def finite_length_stage_one_gap(
     world: TopicModel,
     masking: BertMasking,

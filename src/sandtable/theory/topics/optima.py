@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq, minimize, minimize_scalar
 
-from sandtable.arguments import ArgumentError, number, one_of, whole
+from sandtable.arguments import ArgumentError, number, numbers, one_of, typed, whole
 from sandtable.theory.topics.attention import VALUES, VARIANTS, attention_loss, reduced_loss
 from sandtable.theory.topics.masking import constants, require_present
 from sandtable.worlds import BertMasking, TopicModel
@@ -97,6 +97,7 @@ def meets_assumptions(world: TopicModel, masking: BertMasking) -> bool:
     )
 
 
+@typed
 def asymptotic_block_loss(world: TopicModel, masking: BertMasking, gamma: ArrayLike) -> np.ndarray:
     """L(γ) → p_c[(1−x)² + (v−1)x²] + p_r + p_r v y², x and y the outputs at the query's topic, present and absent."""
     x, y = asymptotic_outputs(world, masking, gamma)
@@ -104,6 +105,7 @@ def asymptotic_block_loss(world: TopicModel, masking: BertMasking, gamma: ArrayL
     return masking.keep * ((1.0 - x) ** 2 + (v - 1) * x**2) + masking.random * (1.0 + v * y**2)
 
 
+@typed
 def asymptotic_outputs(world: TopicModel, masking: BertMasking, gamma: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """x = c₃γ/(v(γ + τ − 1 + c₃p_m p_r τ)) and y = c₃p_m p_r γ/(v(p_m p_r γ + (a + p_m p_r)T))."""
     c, tau = constants(world, masking), require_present(world)
@@ -113,6 +115,7 @@ def asymptotic_outputs(world: TopicModel, masking: BertMasking, gamma: ArrayLike
     return x, y
 
 
+@typed
 def asymptotic_diagonal_loss(world: TopicModel, masking: BertMasking, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
     """L(α, β) → p_c[(1−c₃β/D₁)² + (v−1)(c₃α/D₁)²] + p_r[1 + (c₃β/D₂)² + (v−1)(c₃α/D₂)²].
 
@@ -182,6 +185,7 @@ def optimal_beta(world: TopicModel, masking: BertMasking, *, variant: str = "pap
     return Optimum(alpha, beta, float(attention_loss(world, masking, alpha, beta, value="diagonal", variant=variant)))
 
 
+@typed
 def landscape(
     world: TopicModel,
     masking: BertMasking,
@@ -197,6 +201,7 @@ def landscape(
     return Landscape(axis, axis.copy(), loss)
 
 
+@typed
 def basin(
     world: TopicModel,
     masking: BertMasking,
@@ -228,6 +233,8 @@ def basin(
     lowest = least.loss - masking.keep - masking.random
     level = float(lowest + fraction * (highest - lowest))
     inside = np.flatnonzero(line <= level)
+    if not len(inside):
+        raise ArgumentError(f"fraction={fraction:g}, grid={grid!r}: no point of the grid is so near the minimum")
     first, last = int(inside[0]), int(inside[-1])
 
     def edge(i: int, j: int) -> float:
@@ -259,8 +266,10 @@ def _scan_minimum(loss: Callable[[np.ndarray], np.ndarray], low: float, high: fl
 
 
 def _axis(grid: tuple[float, float], points: int) -> np.ndarray:
-    low = number("grid[0]", grid[0], above=0.0)
-    return np.geomspace(low, number("grid[1]", grid[1], above=low), points)
+    ends = numbers("grid", grid, above=0.0)
+    if len(ends) != 2 or ends[0] >= ends[1]:
+        raise ArgumentError(f"grid={grid!r}: must be a rising pair of positive numbers")
+    return np.geomspace(*ends, points)
 
 
 def _kept(masking: BertMasking) -> float:

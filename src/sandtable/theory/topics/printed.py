@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sandtable.arguments import number, whole
+from sandtable.arguments import number, typed, whole
 from sandtable.theory.topics.attention import attention_loss, diagonal_value_matrix
 from sandtable.theory.topics.masking import constants, require_present
 from sandtable.theory.topics.optima import Interval, asymptotic_outputs, block_constants, find_root
@@ -51,6 +51,7 @@ What the numbers do show is `same_topic > different_topic` in every row.
 """
 
 
+@typed
 def asymptotic_block_loss_without_v(world: TopicModel, masking: BertMasking, gamma: ArrayLike) -> np.ndarray:
     """The asymptotic L(γ) with p_r y² for absent query topics: a factor v is lost, since v words receive y each.
 
@@ -60,6 +61,7 @@ def asymptotic_block_loss_without_v(world: TopicModel, masking: BertMasking, gam
     return masking.keep * ((1.0 - x) ** 2 + (world.words - 1) * x**2) + masking.random * (1.0 + y**2)
 
 
+@typed
 def absent_topic_share_over_p1(world: TopicModel, masking: BertMasking, gamma: ArrayLike) -> np.ndarray:
     """Attention per word of an absent query topic, p₂γ/(p₁vγ + …); its own mass is p₂vγ.
 
@@ -135,6 +137,7 @@ def row_softmax(scores: Float[Tensor, "key query"]) -> Float[Tensor, "key query"
     return scores.softmax(dim=-1)
 
 
+@typed
 def unsquared_ridge_value_matrix(world: TopicModel, masking: BertMasking, *, l2: float) -> Float[Tensor, "vocab vocab"]:
     """argmin L(W) + l2·‖W‖_F, the penalty as one remark writes it, without the square.
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number
+from sandtable.arguments import ArgumentError, number, typed
 from sandtable.theory.topics.masking import (
     Constants,
     constants,
@@ -96,6 +96,7 @@ def optimal_map(
     return torch.cat([column[:, None], blocks.flatten(1)], dim=1)
 
 
+@typed
 def random_optimal_map(
     world: TopicModel, masking: BertMasking, *, generator: torch.Generator, scale: float = 1.0
 ) -> Float[Tensor, "vocab vocab"]:
@@ -122,6 +123,7 @@ def optimality_residuals(
     return torch.cat([sums - c.words * u, column], dim=-1)
 
 
+@typed
 def is_optimal(world: TopicModel, masking: BertMasking, W: Float[Tensor, "vocab vocab"], *, tol: float = 1e-9) -> bool:
     """Whether `W` satisfies lemma 1's conditions up to `tol` in every entry."""
     return bool(optimality_residuals(world, masking, W).abs().max() <= tol)
@@ -163,6 +165,7 @@ def population_loss(
     return per_set @ support.weights
 
 
+@typed
 def ridge_value_matrix(
     world: TopicModel, masking: BertMasking, *, l2: float, keys: str = "all"
 ) -> Float[Tensor, "vocab vocab"]:
@@ -171,6 +174,7 @@ def ridge_value_matrix(
     return stage_one_matrix(world, masking, step=None, lr=0.0, l2=l2, keys=keys)
 
 
+@typed
 def numerical_ridge(
     world: TopicModel, masking: BertMasking, *, l2: float = 0.0, keys: str = "all"
 ) -> Float[Tensor, "vocab vocab"]:
@@ -185,9 +189,13 @@ def numerical_ridge(
     cross, moment = documents.mT @ weighted, visible.mT @ weighted
     if l2 == 0.0:
         return cross @ torch.linalg.pinv(moment, rtol=1e-10, hermitian=True)
-    return torch.linalg.solve(moment + l2 * torch.eye(len(moment), dtype=moment.dtype), cross, left=False)
+    try:
+        return torch.linalg.solve(moment + l2 * torch.eye(len(moment), dtype=moment.dtype), cross, left=False)
+    except torch.linalg.LinAlgError as error:
+        raise ArgumentError(f"l2={l2:g}: too small, the equations are singular to rounding") from error
 
 
+@typed
 def value_gap(world: TopicModel, masking: BertMasking, *, l2: float = 0.0, keys: str = "all") -> float:
     """Same-topic minus different-topic entry of the optimum: a s/(v(a²s + l2)), which is c₃/v at l2 = 0."""
     c = constants(world, masking, keys=keys)
@@ -196,6 +204,7 @@ def value_gap(world: TopicModel, masking: BertMasking, *, l2: float = 0.0, keys:
     return c.a * c.s / (c.words * (c.a**2 * c.s + l2))
 
 
+@typed
 def stage_one_gap(
     world: TopicModel, masking: BertMasking, *, step: ArrayLike, lr: float, l2: float = 0.0, keys: str = "all"
 ) -> np.ndarray:
@@ -206,6 +215,7 @@ def stage_one_gap(
     return final * relaxation(lr * (c.a**2 * c.s + l2), np.asarray(step))
 
 
+@typed
 def stage_one_matrix(
     world: TopicModel,
     masking: BertMasking,

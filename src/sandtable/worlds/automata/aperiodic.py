@@ -5,14 +5,15 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from sandtable.arguments import whole
-from sandtable.worlds.automata.automaton import Automaton
+from sandtable.arguments import capped_power, flag, typed, whole
+from sandtable.worlds.automata.automaton import Automaton, require_few
 from sandtable.worlds.automata.laws import Legal, Writes
 
 
+@typed
 def memory(n: int, **fields: Any) -> Automaton:
     """Memory on n states: token ⊥ keeps, every other token writes its state."""
-    whole("n", n)
+    require_few(f"n={n}", whole("n", n), n + 1)
     names = tuple(str(q + 1) for q in range(n))
     rows = tuple((q, *range(n)) for q in range(n))
     fields.setdefault("law", Writes(0.5))
@@ -24,17 +25,18 @@ def flip_flop(**fields: Any) -> Automaton:
     return memory(2, **fields)
 
 
+@typed
 def grid(n: int, *, stay: bool = False, **fields: Any) -> Automaton:
     """The corridor 0 … n−1: L goes to max(q−1, 0), R to min(q+1, n−1); with `stay`, ⊥ keeps."""
-    whole("n", n)
+    require_few(f"n={n}", whole("n", n), 2 + flag("stay", stay))
     rows = tuple((max(q - 1, 0), *[q] * stay, min(q + 1, n - 1)) for q in range(n))
     return Automaton(rows, tokens=("L", *["⊥"] * stay, "R"), states=tuple(map(str, range(n))), **fields)
 
 
+@typed
 def grid_2d(n: int, m: int, *, stay: bool = True, **fields: Any) -> Automaton:
     """The n × m room: ← → ↓ ↑ and, with `stay`, ⊥; state (x, y) is number m·x + y."""
-    whole("n", n)
-    whole("m", m)
+    require_few(f"n={n}, m={m}", whole("n", n) * whole("m", m), 4 + flag("stay", stay))
     moves = [(-1, 0), (1, 0), (0, -1), (0, 1), *[(0, 0)] * stay]
     cells = list(product(range(n), range(m)))
     rows = tuple(
@@ -44,14 +46,14 @@ def grid_2d(n: int, m: int, *, stay: bool = True, **fields: Any) -> Automaton:
     return Automaton(rows, tokens=tokens, states=tuple(f"{x},{y}" for x, y in cells), **fields)
 
 
+@typed
 def dyck(n: int, k: int = 2, **fields: Any) -> Automaton:
     """Stacks of at most n brackets of k types, and last a trap that every illegal bracket leads to.
 
     Tokens are the k opening brackets, then the k closing ones; states are ordered by depth, then by content; inputs
     are legal by default, so that the trap is never entered.
     """
-    whole("n", n)
-    whole("k", k)
+    _few_stacks(n, k)
     stacks = [stack for depth in range(n + 1) for stack in product(range(k), repeat=depth)]
     place = {stack: i for i, stack in enumerate(stacks)}
     trap = len(stacks)
@@ -69,10 +71,18 @@ def dyck(n: int, k: int = 2, **fields: Any) -> Automaton:
     return Automaton(tuple(rows), tokens=(*opening, *closing), states=(*states, "trap"), **fields)
 
 
+@typed
 def stack_top(n: int, k: int) -> tuple[int, ...]:
     """For `observe`: 0 where the stack is empty, and in the trap, otherwise 1 + the type on top."""
+    _few_stacks(n, k)
     tops = [1 + stack[-1] if stack else 0 for depth in range(n + 1) for stack in product(range(k), repeat=depth)]
     return (*tops, 0)
+
+
+def _few_stacks(n: int, k: int) -> None:
+    """Refuse stacks of at most n brackets of k types that are too many to write down."""
+    deepest = capped_power(max(whole("k", k), 2), whole("n", n)) if k > 1 else n + 1
+    require_few(f"n={n}, k={k}", deepest, 2 * k)
 
 
 def bracket_names(k: int) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, nearest, whole
+from sandtable.arguments import ArgumentError, names, nearest, typed, whole, wholes
 from sandtable.worlds.automata.laws import InputLaw, StateLaw, Uniform
 from sandtable.worlds.automata.running import run
 from sandtable.worlds.base import Batch, Vocab
@@ -20,6 +20,7 @@ Map = tuple[int, ...]
 """A map of states: q ↦ map[q]."""
 
 
+@typed
 @dataclass(frozen=True)
 class Automaton:
     """(Q, Σ, δ) with a start state: q_t = δ(q_{t−1}, σ_t), `table[q][σ]` = δ(q, σ).
@@ -44,16 +45,17 @@ class Automaton:
         whole("length", self.length)
         if self.shortest is not None:
             whole("shortest", self.shortest, most=self.length)
-        for name, names, count in (("states", self.states, self.n_states), ("tokens", self.tokens, self.n_tokens)):
-            if names and (len(names) != count or len(set(names)) != count):
-                raise ArgumentError(f"{name}={names!r}: must be {count} different names")
+        for name, count in (("states", self.n_states), ("tokens", self.n_tokens)):
+            given = names(name, getattr(self, name))
+            if given and (len(given) != count or len(set(given)) != count):
+                raise ArgumentError(f"{name}={given!r}: must be {count} different names")
+            object.__setattr__(self, name, given)
         if not isinstance(self.law, InputLaw):
             raise ArgumentError(f"law={self.law!r}: must draw inputs, as Uniform() does")
         if self.observe is not None:
+            object.__setattr__(self, "observe", wholes("observe", self.observe, least=0))
             if len(self.observe) != self.n_states:
                 raise ArgumentError(f"observe={self.observe!r}: must give a label to each of {self.n_states} states")
-            for label in self.observe:
-                whole("observe", label, least=0)
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -185,6 +187,16 @@ class Automaton:
             if low < 0 or high >= self.n_tokens:
                 wrong = low if low < 0 else high
                 raise ArgumentError(f"token {wrong}: this automaton has the tokens 0 to {self.n_tokens - 1}")
+
+
+MOST_ENTRIES = 2**22
+"""The largest table of states × tokens that is written down."""
+
+
+def require_few(what: str, states: int, tokens: int) -> None:
+    """An `ArgumentError` where the table of an automaton would be too large to write down."""
+    if states * tokens > MOST_ENTRIES:
+        raise ArgumentError(f"{what}: more than {MOST_ENTRIES:,} states × tokens are too many for a table")
 
 
 def _require_table(table: tuple[tuple[int, ...], ...]) -> None:

@@ -5,21 +5,22 @@ States of a group automaton are the group's elements, and tokens multiply from t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import permutations, product
+from itertools import islice, permutations, product
 from typing import Any
 
-from sandtable.arguments import ArgumentError, one_of, whole
-from sandtable.worlds.automata.automaton import Automaton, Map
+from sandtable.arguments import ArgumentError, capped_power, flag, items, names, one_of, typed, whole, wholes
+from sandtable.worlds.automata.automaton import MOST_ENTRIES, Automaton, Map, require_few
 from sandtable.worlds.automata.making import permutation, regular
 
 
+@typed
 def cyclic(n: int, *, tokens: Sequence[int] | None = None, **fields: Any) -> Automaton:
     """The counter modulo n: δ(q, σ) = q + σ; all n numbers are tokens unless `tokens` names some."""
     whole("n", n)
-    chosen = tuple(range(n) if tokens is None else tokens)
-    for token in chosen:
-        whole("tokens", token, least=0, most=n - 1)
+    chosen = range(n) if tokens is None else wholes("tokens", tokens, least=0, most=n - 1)
+    require_few(f"n={n}", n, len(chosen))
     return regular(range(n), lambda a, b: (a + b) % n, chosen, **fields)
 
 
@@ -28,16 +29,20 @@ def parity(**fields: Any) -> Automaton:
     return cyclic(2, **fields)
 
 
+@typed
 def cyclic_power(n: int, copies: int, **fields: Any) -> Automaton:
     """C_n × … × C_n, all elements as tokens."""
     whole("n", n)
     whole("copies", copies)
+    size = capped_power(n, copies) if n > 1 else 1
+    require_few(f"n={n}, copies={copies}", size, size * copies)
     elements = list(product(range(n), repeat=copies))
     return regular(
         elements, lambda a, b: tuple((x + y) % n for x, y in zip(a, b, strict=True)), elements, spell=_joined, **fields
     )
 
 
+@typed
 def dihedral(n: int, *, tokens: Sequence[str] = ("drive", "toggle"), **fields: Any) -> Automaton:
     """D_{2n}, the car on a circle of n places: "drive" goes one place ahead, "toggle" turns it round, "stay" keeps.
 
@@ -45,8 +50,10 @@ def dihedral(n: int, *, tokens: Sequence[str] = ("drive", "toggle"), **fields: A
     """
     whole("n", n)
     moves = {"drive": lambda b, s: (b, (s + (-1) ** b) % n), "toggle": lambda b, s: (1 - b, s), "stay": lambda *q: q}
+    tokens = names("tokens", tokens)
     for token in tokens:
         one_of("tokens", token, moves)
+    require_few(f"n={n}", 2 * n, len(tokens))
     states = list(product(range(2), range(n)))
     rows = tuple(tuple(n * b + s for b, s in (moves[token](*state) for token in tokens)) for state in states)
     return Automaton(rows, states=tuple(f"{s}{'+-'[b]}" for b, s in states), tokens=tuple(tokens), **fields)
@@ -69,39 +76,46 @@ def quaternion_product(a: str, b: str) -> str:
     return out if sign == 1 else f"-{out}"
 
 
+@typed
 def quaternion(*, tokens: Sequence[str] = ("1", "i", "j", "k"), **fields: Any) -> Automaton:
     """Q_8: the eight unit quaternions, multiplied from the left by the tokens."""
+    tokens = names("tokens", tokens)
     for token in tokens:
         one_of("tokens", token, QUATERNIONS)
     return regular(QUATERNIONS, quaternion_product, tokens, **fields)
 
 
+@typed
 def symmetric_tokens(n: int, count: int = 8) -> tuple[Map, ...]:
     """Identity, the shift by one, then the transposition of the first two (three tokens), or permutations of n items
     in lexicographic order without those two (more than three)."""
-    whole("n", n, least=2)
+    whole("n", n, least=2, most=MOST_ENTRIES)
+    whole("tokens", count)
     identity, shift = tuple(range(n)), (*range(1, n), 0)
     if count <= 3:
         return (identity, shift, (1, 0, *range(2, n)))[: whole("tokens", count)]
-    rest = [p for p in permutations(range(n)) if p not in (identity, shift)]
-    whole("tokens", count, most=len(rest) + 2)
-    return (identity, shift, *rest[: count - 2])
+    whole("tokens", count, most=min(math.factorial(min(n, 12)), MOST_ENTRIES))
+    rest = (p for p in permutations(range(n)) if p not in (identity, shift))
+    return (identity, shift, *islice(rest, count - 2))
 
 
+@typed
 def symmetric(n: int, *, tokens: int | Sequence[Sequence[int]] = 8, **fields: Any) -> Automaton:
     """S_n with all n! permutations as states; `tokens` as permutations, or so many of `symmetric_tokens`."""
+    whole("n", n, least=2, most=8)
     chosen = symmetric_tokens(n, tokens) if isinstance(tokens, int) else _of_size(n, tokens)
-    elements = list(permutations(range(whole("n", n, least=2, most=8))))
+    elements = list(permutations(range(n)))
     return regular(elements, after, chosen, spell=one_line, **fields)
 
 
+@typed
 def alternating(
     n: int, *, tokens: Sequence[Sequence[int]] | None = None, identity: bool = False, **fields: Any
 ) -> Automaton:
     """A_n with all even permutations as states; tokens are the 3-cycles (1 2 i), after the identity if asked for."""
     whole("n", n, least=3, most=8)
     chosen = [three_cycle(n, i) for i in range(2, n)] if tokens is None else _of_size(n, tokens)
-    chosen = [tuple(range(n))] * identity + list(chosen)
+    chosen = [tuple(range(n))] * flag("identity", identity) + list(chosen)
     for p in chosen:
         if not even(p):
             raise ArgumentError(f"token {p}: must be an even permutation")
@@ -131,7 +145,7 @@ def one_line(p: Sequence[int]) -> str:
 
 
 def _of_size(n: int, tokens: Sequence[Sequence[int]]) -> tuple[Map, ...]:
-    chosen = tuple(permutation(p) for p in tokens)
+    chosen = tuple(permutation(p) for p in items("tokens", tokens, "permutations"))
     for p in chosen:
         if len(p) != n:
             raise ArgumentError(f"token {p}: must permute {n} points")

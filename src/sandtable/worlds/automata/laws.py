@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, probability, whole
+from sandtable.arguments import ArgumentError, probability, typed, whole, wholes
 
 if TYPE_CHECKING:
     from sandtable.worlds.automata.automaton import Automaton
@@ -127,6 +127,7 @@ class Counted:
         return (places < self.ones).long()
 
 
+@typed
 @dataclass(frozen=True)
 class Repeating:
     """With probability `p` the tokens of `word` over and over, otherwise independent uniform tokens."""
@@ -136,6 +137,7 @@ class Repeating:
 
     def __post_init__(self) -> None:
         probability("p", self.p)
+        object.__setattr__(self, "word", wholes("word", self.word, least=0))
         if not self.word:
             raise ArgumentError("word=(): must have at least one token")
 

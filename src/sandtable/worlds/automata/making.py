@@ -7,17 +7,21 @@ from dataclasses import replace
 from operator import index
 from typing import Any, TypeVar
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, flag, instance, items, names, typed
 from sandtable.worlds.automata.automaton import Automaton, Map
 
 State = TypeVar("State", bound=Hashable)
 
 
+@typed
 def from_table(table: Sequence[Sequence[int]] | Mapping[str, Mapping[str, str]], **fields: Any) -> Automaton:
     """δ as rows of next states; or, with names, as {state: {token: next state}}, the first state being the start."""
     if not isinstance(table, Mapping):
-        return Automaton(tuple(tuple(map(_plain, row)) for row in table), **fields)
-    states = tuple(table)
+        rows = (items("table", row, "next states") for row in items("table", table, "rows"))
+        return Automaton(tuple(tuple(map(_plain, row)) for row in rows), **fields)
+    states = names("table", table.keys())
+    for row in table.values():
+        instance("table", row, Mapping, "a mapping of states to mappings of tokens to states")
     tokens = tuple(dict.fromkeys(token for row in table.values() for token in row))
     for state, row in table.items():
         for token in tokens:
@@ -29,21 +33,23 @@ def from_table(table: Sequence[Sequence[int]] | Mapping[str, Mapping[str, str]],
     return Automaton(rows, states=states, tokens=tokens, **fields)
 
 
+@typed
 def from_permutations(
     generators: Sequence[Sequence[int]] | Mapping[str, Sequence[int]], *, identity: bool = False, **fields: Any
 ) -> Automaton:
     """The automaton on points whose tokens permute them; with `identity`, token 0 keeps every point."""
-    names = tuple(generators) if isinstance(generators, Mapping) else ()
-    maps = [permutation(p) for p in (generators.values() if isinstance(generators, Mapping) else generators)]
+    known = tuple(generators) if isinstance(generators, Mapping) else ()
+    given = generators.values() if isinstance(generators, Mapping) else items("generators", generators, "permutations")
+    maps = [permutation(p) for p in given]
     if not maps:
         raise ArgumentError("generators: must be at least one permutation")
     for p in maps:
         if len(p) != len(maps[0]):
             raise ArgumentError(f"generators: {p} acts on {len(p)} points, the first one on {len(maps[0])}")
-    if identity:
+    if flag("identity", identity):
         maps = [tuple(range(len(maps[0]))), *maps]
-        names = ("e", *names) if names else ()
-    return Automaton(tuple(zip(*maps, strict=True)), tokens=fields.pop("tokens", names), **fields)
+        known = ("e", *known) if known else ()
+    return Automaton(tuple(zip(*maps, strict=True)), tokens=fields.pop("tokens", known), **fields)
 
 
 def permutation(images: Sequence[int]) -> Map:
@@ -71,8 +77,8 @@ def reached(
                 place[new] = len(found)
                 found.append(new)
         rows.append(tuple(place[new] for new in after))
-    names = tuple(state if isinstance(state, str) else _short(state) for state in found)
-    return Automaton(tuple(rows), start=place[start], tokens=tuple(step), states=names, **fields)
+    known = tuple(state if isinstance(state, str) else _short(state) for state in found)
+    return Automaton(tuple(rows), start=place[start], tokens=tuple(step), states=known, **fields)
 
 
 def regular(

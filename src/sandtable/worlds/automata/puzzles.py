@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sandtable.arguments import one_of
+from sandtable.arguments import names, one_of, typed
 from sandtable.worlds.automata.automaton import Automaton
 from sandtable.worlds.automata.making import from_permutations
 
@@ -16,19 +16,21 @@ FACES = {"U": (0, 0, 1), "D": (0, 0, -1), "F": (0, -1, 0), "B": (0, 1, 0), "L": 
 """Faces by the direction that they look in."""
 
 
+@typed
 def rubik(*, tokens: Sequence[str] = ("U", "D", "F", "B", "L", "R"), **fields: Any) -> Automaton:
     """Tokens turn a face clockwise by a quarter; a state is the place of one sticker, "U5" on face U for instance.
 
     The whole cube is all 54 stickers at once: `rubik().simulate(moves.expand(54, -1), start=torch.arange(54))`. Its
     group has 43 252 003 274 489 856 000 elements (`theory.automata.PermutationGroup.of(rubik()).order`).
     """
+    tokens = names("tokens", tokens)
     for token in tokens:
         one_of("tokens", token, FACES)
     stickers = [(place, face) for face, way in FACES.items() for place in _on(way)]
     number = {sticker: i for i, sticker in enumerate(stickers)}
     turns = {token: [number[_turn(sticker, token)] for sticker in stickers] for token in tokens}
-    names = tuple(f"{face}{i % 9 + 1}" for i, (_, face) in enumerate(stickers))
-    return from_permutations(turns, states=names, **fields)
+    stickered = tuple(f"{face}{i % 9 + 1}" for i, (_, face) in enumerate(stickers))
+    return from_permutations(turns, states=stickered, **fields)
 
 
 def _on(way: tuple[int, ...]) -> list[tuple[int, ...]]:

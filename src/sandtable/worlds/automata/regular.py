@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.worlds.automata.automaton import Automaton
 
 _SPECIAL = "|*+?()[]."
 _FOREIGN = "{}^$"
 """Signs that mean something elsewhere and nothing here."""
 MOST_STATES = 20_000
+LONGEST = 1000
+"""Signs of an expression: pairs of its positions are written down, and brackets are read one inside the other."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Piece:
 EMPTY = Piece(True)
 
 
+@typed
 def from_regex(pattern: str, *, alphabet: str | None = None, cap: int = MOST_STATES, **fields: Any) -> Automaton:
     """The minimal complete automaton of a regular expression, `observe` telling acceptance (1) from rejection (0).
 
@@ -56,6 +59,8 @@ def from_regex(pattern: str, *, alphabet: str | None = None, cap: int = MOST_STA
     More than `cap` of them, before equivalent ones are merged, are an error: n signs can need 2ⁿ.
     """
     letters = sorted({sign for sign, literal in _signs(pattern) if literal})
+    if len(pattern) > LONGEST:
+        raise ArgumentError(f"regex of {len(pattern):,} signs: must have at most {LONGEST:,}")
     signs = letters if alphabet is None else list(dict.fromkeys(alphabet))
     for sign in signs:
         if not isinstance(sign, str) or len(sign) != 1:

@@ -14,6 +14,9 @@ from sandtable.worlds.base import Batch, Expectation
 from sandtable.worlds.dyck.bounded import LARGEST_SUPPORT, BoundedDyck
 from sandtable.worlds.dyck.rows import rows_of
 
+MOST = 1_000_000
+"""Brackets of the longest row whose law is worked out."""
+
 
 @dataclass(frozen=True)
 class DyckPrefixes(BoundedDyck):
@@ -68,7 +71,7 @@ class DyckPrefixes(BoundedDyck):
 
     def depth_marginals(self, length: int | None = None) -> Float[Tensor, "read depth"]:
         """P(depth = d) after 0, 1, …, N brackets: 0 → 1, d → d + 1 with probability q, else d − 1, D → D − 1."""
-        steps = self.length if length is None else whole("length", length, least=0)
+        steps = self.length if length is None else whole("length", length, least=0, most=MOST)
         opens = self._opening[0]
         rows = [torch.eye(self.depth + 1, dtype=torch.float64)[0]]
         for _ in range(steps):

@@ -9,11 +9,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, probability, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, probability, typed, whole
 from sandtable.worlds.base import Batch, Expectation
 from sandtable.worlds.dyck.bounded import LARGEST_SUPPORT, BoundedDyck
 
+MOST = 1_000_000
+"""Brackets of the longest word that can be asked for."""
 
+
+@typed
 @dataclass(frozen=True)
 class DyckWords(BoundedDyck):
     """⟨bos⟩ w ⟨eos⟩ with w a balanced word of depth at most D, then ⟨eos⟩ as padding (`mask` is False there).
@@ -45,6 +49,11 @@ class DyckWords(BoundedDyck):
             raise ArgumentError(f"shortest={self.shortest}: no even length from there to longest={self.longest}")
         elif self.stop == 0:
             raise ArgumentError("stop=0: no word would ever end; only words of one `length` may have it")
+        fits_in_memory(
+            "longest" if self.length is None else "length", self.most, float(self.most) * (self.depth + 1), size=8
+        )
+        if self.most > MOST:
+            raise ArgumentError(f"{self.most} brackets: a word must have at most {MOST:,}")
         if not self._possible:
             size = f"longest={self.longest}" if self.length is None else f"length={self.length}"
             raise ArgumentError(f"{size}, stop={self.stop:g}: no word of depth at most {self.depth} ends so")

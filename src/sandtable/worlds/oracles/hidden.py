@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, items, typed, whole
 from sandtable.worlds.oracles.base import Oracle
 
 
+@typed
 @dataclass(frozen=True)
 class HiddenPrefix(Oracle):
     """Fair bits, then a last bit that makes the parity odd — except after the `secret` prefix ŝ, where it is even.
@@ -24,8 +25,8 @@ class HiddenPrefix(Oracle):
 
     def __post_init__(self) -> None:
         whole("length", self.length, least=2)
-        object.__setattr__(self, "secret", tuple(self.secret))
-        if len(self.secret) != self.length - 1 or not set(self.secret) <= {0, 1}:
+        object.__setattr__(self, "secret", tuple(items("secret", self.secret, "bits")))
+        if len(self.secret) != self.length - 1 or not all(bit in (0, 1) for bit in self.secret):
             raise ArgumentError(f"secret={self.secret!r}: must be length − 1 = {self.length - 1} bits")
 
     @classmethod

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, typed, whole, wholes
 from sandtable.worlds.oracles.base import Oracle
 
 _MOST_SUMS = 4_000_000
@@ -25,6 +25,7 @@ class Sums(NamedTuple):
     ways: Int[np.ndarray, " sums"]
 
 
+@typed
 @dataclass(frozen=True)
 class Knapsack(Oracle):
     """A = {s ∈ {0,1}^D : Σ s_i·weights_i = target} under fair bits, D = the number of weights.
@@ -37,7 +38,7 @@ class Knapsack(Oracle):
     target: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", tuple(whole("weights", w, least=0) for w in self.weights))
+        object.__setattr__(self, "weights", wholes("weights", self.weights, least=0))
         if not 1 <= len(self.weights) <= 62:
             raise ArgumentError(f"weights={self.weights!r}: must be 1 to 62 whole numbers")
         if sum(self.weights) >= _LARGEST:

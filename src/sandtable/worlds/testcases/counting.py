@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from sandtable.arguments import typed
 from sandtable.worlds.testcases.parser import read_line
 from sandtable.worlds.testcases.prompts import REQUESTED
 
@@ -11,6 +12,7 @@ GIVE_UP = 3
 """Lines without an assert after which, once a test case was found, the rest of a completion is not read."""
 
 
+@typed
 def correct_cases(text: str, name: str, *, requested: int = REQUESTED) -> set[str]:
     """The distinct correct cases among the first `requested` test cases of a completion, right or wrong.
 
@@ -30,11 +32,13 @@ def correct_cases(text: str, name: str, *, requested: int = REQUESTED) -> set[st
     return {case for case in cases if case is not None}
 
 
+@typed
 def distinct_correct(completions: Iterable[str], name: str, *, requested: int = REQUESTED) -> int:
     """Distinct correct cases of one function over all its completions."""
     return len(set().union(*(correct_cases(text, name, requested=requested) for text in completions)))
 
 
+@typed
 def accuracy_distinct(completions: Mapping[str, Sequence[str]], *, requested: int = REQUESTED) -> float:
     """Acc_distinct: distinct correct cases, counted for every function name by itself, over all cases asked for."""
     asked = requested * sum(len(texts) for texts in completions.values())

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, probability, whole
+from sandtable.arguments import ArgumentError, number, probability, typed, whole
 from sandtable.worlds.base import Batch
 from sandtable.worlds.testcases import prompts
 from sandtable.worlds.testcases.vocab import UNRELATED, TextVocab, testcase_vocab
@@ -22,6 +22,7 @@ FLAWS = ("prepend", "drop an element", "wrong item", "wrong name")
 _MOST = 7  # elements of a tested list
 
 
+@typed
 @dataclass(frozen=True)
 class AppendDocuments:
     """Prompt and completion: `assert NAME(l, item) == l + [item]`, eight lines.

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from sandtable.arguments import whole
+from sandtable.arguments import typed, whole
 from sandtable.worlds.testcases.literals import NotLiteral, SyntaxFault, closing, expression, value
 from sandtable.worlds.testcases.prompts import REQUESTED
 
@@ -65,6 +65,7 @@ class _Wrong(Exception):
         self.kind, self.char = kind, char
 
 
+@typed
 def first_error(text: str, name: str, *, requested: int = REQUESTED, finished: bool = True) -> FirstError | None:
     """The first error in a completion that should list `requested` test cases of the function `name`.
 
@@ -90,6 +91,7 @@ def first_error(text: str, name: str, *, requested: int = REQUESTED, finished: b
     return None
 
 
+@typed
 def token_at(position: int, ids: Sequence[_T], decode: Callable[[Sequence[_T]], str]) -> int:
     """Index of the first token whose decoded text passes the character at `position`; `len(ids)` if none does.
 
@@ -99,6 +101,7 @@ def token_at(position: int, ids: Sequence[_T], decode: Callable[[Sequence[_T]], 
     return bisect_right(range(1, len(ids) + 1), position, key=lambda count: len(decode(ids[:count])))
 
 
+@typed
 @lru_cache(maxsize=1 << 16)
 def read_line(line: str, name: str, finished: bool = True) -> Line:
     """`assert NAME(list, item) == list` judged from left to right. An unfinished line lacks nothing yet."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, typed, whole
 
 REQUESTED = 8
 """Test cases asked for in every prompt."""
@@ -33,6 +33,7 @@ INSERT = "    l.insert(0, item)\n"
 RETURN = "    return l\n\n\n"
 
 
+@typed
 def random_names(n: int, generator: torch.Generator, *, avoid: Collection[str] = RESERVED) -> list[str]:
     """`n` distinct names of three random lower-case letters, none of `avoid` (keywords and the named lists)."""
     n = whole("n", n, least=0, most=10_000)
@@ -45,12 +46,14 @@ def random_names(n: int, generator: torch.Generator, *, avoid: Collection[str] =
     return list(found)
 
 
+@typed
 def random_sums(n: int, generator: torch.Generator) -> list[tuple[int, int]]:
     """`n` pairs of numbers from 1 to 9 for the demonstration; repeats are allowed."""
     pairs = torch.randint(1, 10, (whole("n", n, least=0), 2), generator=generator).tolist()
     return [(a, b) for a, b in pairs]
 
 
+@typed
 def prompt(name: str, sums: Sequence[tuple[int, int]]) -> str:
     """The published prompt (Botta, Li, Mehta, Ash, Zhang & Risteski 2025), with one line for every pair in `sums`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandtable.arguments import whole
+from sandtable.arguments import typed, whole
 from sandtable.theory.automata.algebra import Algebra, algebra
 from sandtable.theory.automata.compile import recognise
 from sandtable.theory.automata.compile.rungs import prime_rungs
@@ -32,9 +32,10 @@ class Depth:
         return self.method != "log"
 
 
+@typed
 def depths(automaton: Automaton | Algebra, length: int = 100) -> tuple[Depth, ...]:
     """For every method in the order of `compile.METHODS`; sizes may still forbid to build it."""
-    whole("length", length)
+    length = whole("length", length)
     facts = automaton if isinstance(automaton, Algebra) else algebra(automaton, cap=1)
     layers = max(1, (length - 1).bit_length())
     return (

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, instance, one_of, typed, whole
 from sandtable.theory.automata.compile import recognise
 from sandtable.theory.automata.compile.actions import smallest_action
 from sandtable.theory.automata.compile.bounds import cascade_bound, reset_bound
@@ -37,6 +37,7 @@ class NotThisWay(ArgumentError):
         self.reason = reason
 
 
+@typed
 def compile(automaton: Automaton | str, length: int = 100, *, method: str = "auto") -> Compiled:
     """A Transformer that gives the states q_1 … q_T of an automaton for every input of at most T = `length` tokens.
 
@@ -47,7 +48,8 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
     - "constant": the shallowest whose depth does not depend on T; "auto": the shallowest of all.
     """
     automaton = fixture(automaton) if isinstance(automaton, str) else automaton
-    whole("length", length)
+    instance("automaton", automaton, Automaton, "an Automaton, or the name of one")
+    length = whole("length", length)
     if one_of("method", method, (*METHODS, "auto", "constant")) in METHODS:
         return METHODS[method](automaton, length)
     try:

@@ -1,0 +1,47 @@
+"""Checks of what a user passes in: one clear line that names the argument, the value and what is allowed."""
+
+from sandtable.arguments.errors import ArgumentError, shown
+from sandtable.arguments.memory import fits_in_memory, most_memory
+from sandtable.arguments.signature import typed
+from sandtable.arguments.values import (
+    LARGEST,
+    capped_power,
+    flag,
+    free_path,
+    instance,
+    items,
+    names,
+    nearest,
+    number,
+    numbers,
+    one_of,
+    place,
+    probability,
+    text,
+    whole,
+    wholes,
+)
+
+__all__ = [
+    "LARGEST",
+    "ArgumentError",
+    "capped_power",
+    "fits_in_memory",
+    "flag",
+    "free_path",
+    "instance",
+    "items",
+    "most_memory",
+    "names",
+    "nearest",
+    "number",
+    "numbers",
+    "one_of",
+    "place",
+    "probability",
+    "shown",
+    "text",
+    "typed",
+    "whole",
+    "wholes",
+]
