@@ -6,9 +6,9 @@ and how large it is beside the theorem's bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import permutations
 from typing import Any
 
 import torch
@@ -141,20 +141,20 @@ def softness(model: Compiled, rows: Int[Tensor, "row position"]) -> dict[tuple[i
 @typed
 def nasty(automaton: Automaton, length: int) -> Int[Tensor, "row position"]:
     """Constant inputs, one other token at each position, alternating pairs, a run of one token then one of another."""
-    tokens, rows = range(automaton.n_tokens), [torch.zeros(0, whole("length", length), dtype=torch.long)]
-    place = torch.arange(length)
-    for a, b in product(tokens, tokens):
-        if a == b:
-            rows.append(torch.full((1, length), a))
-            continue
+    tokens, place = automaton.n_tokens, torch.arange(whole("length", length))
+    rows = [torch.arange(tokens)[:, None].expand(-1, length)]
+    for a, b in _spread(list(permutations(range(tokens), 2)), -(-4 * MOST_NASTY // length)):
         single = torch.full((length, length), a).fill_diagonal_(b)
         switched = torch.where(place < place[:, None], a, b)
         alternating = torch.where(place % 2 == 0, a, b)[None]
         rows += [alternating, single, switched]
-    found = torch.cat(rows)
-    if len(found) > MOST_NASTY:  # every so many-th of them
-        found = found[torch.linspace(0, len(found) - 1, MOST_NASTY).long()]
-    return found
+    found = torch.cat(rows).unique(dim=0)
+    return found[_spread(range(len(found)), MOST_NASTY)]
+
+
+def _spread(some: Sequence[Any], most: int) -> list[Any]:
+    """All of them, or every so many-th where there are more."""
+    return [some[int(i)] for i in torch.linspace(0, len(some) - 1, min(most, len(some))).round()]
 
 
 def _all(automaton: Automaton, length: int) -> Iterator[Int[Tensor, "row position"]]:
