@@ -212,9 +212,12 @@ def test_interruption_is_status_130(run, monkeypatch):
     from sandtable.lab import run as lab_run
 
     monkeypatch.setattr(lab_run, "run_claim", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    status, out, err = run("verify", "toy/average", "--json")
+    status, out, err = run("verify", "toy/average", "--json", "--fresh", "--set", "mean=1 2")
     assert (status, json.loads(out)) == (130, [])
-    assert "the same command goes on from there" in err
+    assert err.splitlines()[-1] == (
+        "sandtable: interrupted; what is finished is kept. "
+        f"Go on: sandtable verify toy/average --json --set 'mean=1 2' --from {TOYS}"
+    )
 
 
 LISTING = """

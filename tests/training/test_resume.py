@@ -14,6 +14,7 @@ from sandtable.models import Normal, Transformer
 from sandtable.objectives import MaskedLM, OneForward
 from sandtable.training import SGD, Adam, Cosine, Fit, Stages, fit
 from sandtable.training.checkpoint import Checkpoint
+from sandtable.training.interruption import Interruption
 from sandtable.worlds import Batch, TopicModel
 
 WORLD = TopicModel(3, 2, length=(5, 8), present=1)
@@ -119,6 +120,60 @@ def test_interrupted_inside_a_step(undisturbed, tmp_path, at, monkeypatch):
     monkeypatch.undo()
     identical(train(checkpoint=tmp_path, optimizer=Fragile(0.05)), straight)
     identical(straight, undisturbed)
+
+
+class Struck(MaskedLM):
+    """Asks for an end in the middle of a step, twice if `again`."""
+
+    count, at, again = 0, 0, False
+
+    def loss(self, apply, params, example):
+        type(self).count += 1
+        if self.count == self.at:
+            signal.raise_signal(signal.SIGINT)
+            if self.again:
+                signal.raise_signal(signal.SIGINT)
+        return super().loss(apply, params, example)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_ctrl_c_waits_for_the_step_once(undisturbed, tmp_path, again, monkeypatch):
+    for name, value in dict(count=0, at=9, again=again).items():
+        monkeypatch.setattr(Struck, name, value)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(objective=Struck(form="types"), checkpoint=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is before
+    saved = Checkpoint(tmp_path / "0" / "0.safetensors").load()
+    assert (None if saved is None else int(saved["step"])) == (None if again else 9)
+    identical(train(objective=Struck(form="types"), checkpoint=tmp_path), undisturbed)
+
+
+def test_ignored_signals_stay_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGINT)
+        assert not interruption.asked
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_sigterm_waits_where_it_is_asked_to():
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interruption = Interruption()
+    try:
+        interruption.__enter__()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.asked
+        with pytest.raises(KeyboardInterrupt):
+            interruption.__exit__(None, None, None)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 KILLED = """

@@ -21,6 +21,7 @@ from sandtable.objectives import MaskedLM
 from sandtable.probes.dynamics import attention_matrices, rotations, watch_norms, watch_values
 from sandtable.probes.topics import time_to_fraction
 from sandtable.training import Fit, Optimizer, fit_single
+from sandtable.training.pace import Pace
 
 _TURNS = 5000  # steps up to which the value matrices themselves are kept, every tenth
 
@@ -205,7 +206,8 @@ def pretrain_bert(
         raise ArgumentError(f"out={str(out)!r}: cannot be made a folder ({error.strerror})") from error
     report = None
     if say is not None:
-        report = lambda step, of, speed, loss: say(f"step {step}/{of} · {speed:.3g} steps/s · loss {loss:.4g}")  # noqa: E731
+        pace = Pace()
+        report = lambda *made: say(pace.training(*made))  # noqa: E731
     fit = fit_single(
         model,
         world,

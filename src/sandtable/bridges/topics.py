@@ -40,6 +40,7 @@ from sandtable.probes.topic_words import (
     topic_pairs,
     words_per_topic,
 )
+from sandtable.training.pace import Pace
 
 THRESHOLDS = (0.0005, 0.001, 0.002)
 """The published ambiguity thresholds: words per topic over the size of the vocabulary."""
@@ -129,7 +130,10 @@ def find_topics(
     stop = stop_tokens(tokens.words, tokens, special=tokens.special, common=common)
     report = None
     if say is not None:
-        report = lambda done, of, speed: say(f"topics: {done:,} of {of:,} documents · {speed:,.0f} tokens/s")  # noqa: E731
+        pace = Pace()
+        report = lambda done, of, speed: say(  # noqa: E731
+            f"topics: {done:,} of {of:,} documents · {speed:,.0f} tokens/s{pace.words(done, of)}"
+        )
     found = fit_topics(tokens, topics=topics, passes=passes, stop=stop, seed=seed, progress=report)
     return CorpusTopics(tokens, found, stop, coherence(found.word_given_topic, tokens))
 
@@ -242,11 +246,14 @@ def study(
     pair_tallies = {t: PairTally(some, debias=debias) for t, some in sets.items()}
     chosen = found.tokens.some(documents, seed)
     size = _room(reader, longest, special)
+    pace = Pace()
     for done, attended in enumerate(reader.attentions(found.tokens.batches(size, batch, chosen), special=special)):
         for tally in (*tallies.values(), *pair_tallies.values()):
             tally.add(attended)
         if say is not None:
-            say(f"{reader.name}: attention in {min((done + 1) * batch, len(chosen)):,} of {len(chosen):,} documents")
+            seen = min((done + 1) * batch, len(chosen))
+            left = pace.words(seen, len(chosen))
+            say(f"{reader.name}: attention in {seen:,} of {len(chosen):,} documents{left}")
     generator = torch.Generator().manual_seed(whole("seed", seed, least=0))
     options: dict[str, Any] = dict(generator=generator, resamples=resamples)
     cells = {}

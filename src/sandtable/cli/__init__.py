@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 import webbrowser
@@ -19,6 +20,7 @@ from sandtable.cli.automata import automaton, compile_automaton, sampled
 from sandtable.cli.decode import decode
 from sandtable.cli.dyck import dyck
 from sandtable.cli.printing import new_console, new_table, shown
+from sandtable.cli.progress import Door, Watched
 from sandtable.cli.settings import parse_setting
 from sandtable.cli.text import pretrain, topics
 from sandtable.cli.translate import translate
@@ -29,13 +31,14 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from sandtable.lab.run import Outcome, Progress
+    from sandtable.lab.run import Outcome
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Door,
 )
 
 _From = Annotated[
@@ -77,8 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a mistake in the call is one line on stderr and exit status 2."""
     warnings.showwarning = _show_warning
     warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated")  # PyTorch's own, on importing itself
+    if arguments is None:  # a scheduler that ends a job asks first: what is finished is kept then, too
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="sandtable")
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        app(args=words, prog_name="sandtable", obj=words)
     except ArgumentError as error:
         print(f"sandtable: {error}", file=sys.stderr)
         raise SystemExit(2) from None
@@ -173,7 +179,7 @@ def verify(
 
     known = registry.load(files or ())
     changes = dict(parse_setting(text) for text in settings or ())
-    progress = _progress(quiet=quiet)
+    progress = Watched(quiet=quiet)
     interrupted = False
     try:
         with progress:
@@ -200,8 +206,7 @@ def verify(
     else:
         _print_outcomes(outcomes)
     if interrupted:
-        print("sandtable: interrupted; finished work is kept, the same command goes on from there", file=sys.stderr)
-        raise typer.Exit(130)
+        raise KeyboardInterrupt
     if tour:
         print(f"report: {_write_report(store, cards)}", file=sys.stderr if as_json else sys.stdout)
     raise typer.Exit(0 if all(outcome.ok for outcome in outcomes) else 1)
@@ -370,46 +375,6 @@ def _verdict(verdict: str, after: str = "") -> Text:
 
 def _source(source: Mapping[str, Any]) -> str:
     return f"{source['authors']} {source['year']}, {source['where']}"
-
-
-def _progress(*, quiet: bool) -> Any:
-    """Progress on stderr: a line that changes on a terminal, nothing where nobody watches."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from sandtable.lab.run import Progress
-
-    class Watched(Progress):
-        def __init__(self) -> None:
-            self.console = Console(stderr=True, highlight=False)
-            self.shown = self.console.is_terminal and not quiet
-            self.status = self.console.status("starting") if self.shown else None
-            self.outcomes: list[Outcome] = []
-
-        def __enter__(self) -> Progress:
-            if self.status is not None:
-                self.status.start()
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            if self.status is not None:
-                self.status.stop()
-
-        def doing(self, text: str) -> None:
-            if self.status is not None:
-                self.status.update(escape(text))
-
-        def done(self, outcome: Outcome) -> None:
-            self.outcomes.append(outcome)
-            if outcome.trace:
-                self.say(f"{outcome.claim}:\n{outcome.trace.rstrip()}")
-            if self.shown:
-                self.say(f"{outcome.claim}: {outcome.verdict} ({outcome.seconds:.1f} s)")
-
-        def say(self, text: str) -> None:
-            self.console.print(text, markup=False, soft_wrap=True)
-
-    return Watched()
 
 
 def _say(text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandtable.arguments import ArgumentError, nearest, one_of, place, whole
-from sandtable.cli.printing import Status, new_console, new_table, shown
+from sandtable.cli.printing import new_console, new_table, shown
+from sandtable.cli.progress import Status
 from sandtable.cli.settings import parse_setting, several
 from sandtable.cli.writing import draw, plain_name
 
@@ -132,6 +133,7 @@ def decode(
         )
     from sandtable.lab import Lab, Store
     from sandtable.lab.run import plain
+    from sandtable.training.pace import Pace
 
     folder = Store(store)
     folder.require_writable()
@@ -141,15 +143,21 @@ def decode(
         kind = one_of("--kind", kind, work.kinds) if kind is not None else work.kinds[0]
         probe = _probe(verifier, work, lm, lab, layer=layer, seed=seed, batch_size=batch_size)
         rows, example = [], None
+        pace, each = Pace(), count * repeats
         for run in range(runs):
             problems = work.draw(count, repeats, lab.generator(seed + run, "prompts"), kind=kind)
             judge = probe or _rules(verifier, work, problems, seed + run)
             for number, arm in enumerate(arms):
                 say(f"run {run + 1}/{runs} · {arm}")
                 first = number == 0 and run == 0
+                before = (run * len(arms) + number) * each
+                told = lambda done, total, arm=arm, run=run, before=before: say(  # noqa: E731
+                    f"run {run + 1}/{runs} · {arm} · {done}/{total} rows"
+                    + pace.words(before + done, runs * len(arms) * each)
+                )
                 made = _run(
                     arm, lm, problems, judge, work, seed=seed + run, batch_size=batch_size,
-                    trace=first and trace is not None, say=say,
+                    trace=first and trace is not None, progress=told,
                 )  # fmt: skip
                 rows.append({"arm": str(arm), "run": run} | _measured(work, problems, made))
                 example = made if first else example
@@ -240,7 +248,7 @@ def _run(
     seed: int,
     batch_size: int,
     trace: bool,
-    say: Any,
+    progress: Callable[[int, int], object],
 ) -> Generation:
     options: dict[str, Any] = {"max_tokens": work.max_tokens, **arm.settings}
     if "verifier" in inspect.signature(arm.decoder).parameters:
@@ -253,7 +261,7 @@ def _run(
         generator=seed,
         batch_size=batch_size,
         trace=trace,
-        progress=lambda done, total: say(f"{arm} · {done}/{total} rows"),
+        progress=progress,
         **options,
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandtable.arguments import free_path, number, whole
+from sandtable.cli.progress import Status
 
 if TYPE_CHECKING:
     from sandtable.theory.dyck import Built
@@ -18,6 +19,7 @@ dyck = typer.Typer(
 
 _Longest = Annotated[int, typer.Option(help="Compare at every prefix of so many brackets.")]
 _Long = Annotated[int, typer.Option(help="Compare at random prefixes of so many brackets; 0: none.")]
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 MOST_PREFIXES = 400_000
 EXACT = 1e-6
 """Errors above this are not rounding."""
@@ -37,6 +39,7 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     longest: _Longest = 8,
     long: _Long = 500,
+    quiet: _Quiet = False,
 ) -> None:
     """Write a Transformer that gives the exact next-token law of bounded Dyck prefixes, and check that it does."""
     _check_sizes(longest, long)
@@ -55,7 +58,7 @@ def build(
     model = theory.build(attention, types=types, depth=depth, q=q, seed=seed, scale=scale, layers=layers, width=width)
     built = theory.Built(model, types, depth, q, attention, seed, scale)
     theory.save(built, out, overwrite=force)
-    _report(theory.load(out), out, longest, long)
+    _report(theory.load(out), out, longest, long, quiet)
 
 
 @dyck.command()
@@ -63,12 +66,13 @@ def check(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `dyck build` wrote.")],
     longest: _Longest = 8,
     long: _Long = 500,
+    quiet: _Quiet = False,
 ) -> None:
     """Compare a built model with the exact law. Exit status 1 where it errs."""
     _check_sizes(longest, long)
     from sandtable.theory import dyck as theory
 
-    _report(theory.load(path), path, longest, long)
+    _report(theory.load(path), path, longest, long, quiet)
 
 
 def _check_sizes(longest: int, long: int) -> None:
@@ -77,13 +81,15 @@ def _check_sizes(longest: int, long: int) -> None:
     whole("--longest", longest, most=64)
 
 
-def _report(built: Built, path: Path, longest: int, long: int) -> None:
+def _report(built: Built, path: Path, longest: int, long: int, quiet: bool) -> None:
     from sandtable.theory.dyck import check
 
     world = built.world
     while longest > 1 and world.count_prefixes(longest) > MOST_PREFIXES:
         longest -= 1
-    found = check(built.model, world, longest=longest, long=long)
+    with Status(quiet=quiet) as say:
+        say(f"comparing with the law at {world.count_prefixes(longest):,} prefixes")
+        found = check(built.model, world, longest=longest, long=long)
     parameters = sum(parameter.numel() for parameter in built.model.parameters())
     print(
         f"{path}: {built.attention} attention, {built.types} types to depth {built.depth}, q = {built.q:g}, "

@@ -32,27 +32,3 @@ def shown(value: Any) -> str:
     if isinstance(value, int | float):
         return f"{value:.4g}"
     return "—" if value is None else str(value)
-
-
-class Status:
-    """One line on stderr that changes while work goes on; nothing where nobody watches."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._console = new_console(stderr=True)
-        shown = self._console.is_terminal and not quiet
-        self._status = self._console.status("starting") if shown else None
-
-    def __enter__(self) -> Status:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def __call__(self, text: str) -> None:
-        if self._status is not None:
-            from rich.markup import escape
-
-            self._status.update(escape(text))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
-from sandtable.cli.printing import Status, new_console, new_table
+from sandtable.cli.printing import new_console, new_table
+from sandtable.cli.progress import Status
 from sandtable.cli.settings import several
 from sandtable.cli.writing import draw, plain_name
 

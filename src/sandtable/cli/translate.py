@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandtable.arguments import ArgumentError, nearest, number, one_of, whole
-from sandtable.cli.printing import Status, new_console, new_table, shown
+from sandtable.cli.printing import new_console, new_table, shown
+from sandtable.cli.progress import Status
 from sandtable.cli.settings import several
 from sandtable.cli.writing import plain_name
 

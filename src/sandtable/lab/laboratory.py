@@ -18,6 +18,7 @@ from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
 from sandtable.lab.claim import SCALES
 from sandtable.lab.keys import describe, fingerprint, source_hash
 from sandtable.lab.store import CHECKSUMS, Store, remove
+from sandtable.training.pace import Pace
 
 _SEEDS = "__seeds__"
 BLOCK = 8
@@ -174,7 +175,7 @@ class Lab:
         seeds = list(range(index * recipe.chunk, (index + 1) * recipe.chunk))
         self.store.write_json(place.with_name("key.json"), {"key": key})
         with self.store.writing(place):
-            fit = recipe.train(seeds=seeds, device=self.device, checkpoint=checkpoint, progress=self._report)
+            fit = recipe.train(seeds=seeds, device=self.device, checkpoint=checkpoint, progress=self._reporter())
         self.store.write_folder(place, fit.save)
         remove(checkpoint)
         return fit
@@ -197,8 +198,9 @@ class Lab:
         if self.progress is not None:
             self.progress(text)
 
-    def _report(self, step: int, steps: int, speed: float, loss: float) -> None:
-        self.say(f"step {step}/{steps} · {speed:,.3g} model-steps/s · loss {loss:.4g}")
+    def _reporter(self) -> Callable[[int, int, float, float], None]:
+        pace = Pace()
+        return lambda *report: self.say(pace.training(*report))
 
     def _waiting(self) -> None:
         self.say("waiting for another process that computes the same")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import multiprocessing
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +32,7 @@ from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
 from sandtable.lab.keys import fingerprint, source_hash, sources_of
 from sandtable.lab.laboratory import MOST_SEEDS, MOST_THREADS, Lab, resolve_device
+from sandtable.lab.progress import Progress
 from sandtable.lab.ray import on_cluster, spread, spreader
 from sandtable.lab.registry import card, find, shown
 from sandtable.lab.store import Store, StoreError
@@ -37,6 +42,8 @@ from sandtable.lab.verdict import judge
 JSON_KEYS = ("claim", "scale", "expected", "verdict", "seeds", "seconds", "device", "version", "settings_hash")
 JSON_KEYS += ("controls", "checks")
 _Result = TypeVar("_Result")
+GRACE = 10.0
+"""Seconds in which worker processes may end their step and save, once they are told to stop."""
 
 
 @dataclass(frozen=True)
@@ -64,19 +71,6 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         return {key: plain(getattr(self, key)) for key in JSON_KEYS}
-
-
-class Progress:
-    """What `verify` tells while it works; this one only speaks of what went wrong."""
-
-    def doing(self, text: str) -> None:
-        """What is running right now."""
-
-    def done(self, outcome: Outcome) -> None:
-        """A claim is finished and its record is written."""
-
-    def say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True)
@@ -163,6 +157,7 @@ def verify(
         if scale not in item.scales:
             progress.say(f"skipped {item.id}: it has no {scale} scale, only {', '.join(item.scales)}")
     chosen = [item for item in claims if scale in item.scales]
+    progress.begins(len(chosen))
     if on is not None and chosen:
         return spread(chosen, plan, on, progress)
     if jobs > 1 and len(chosen) > 1:
@@ -377,7 +372,8 @@ def _spread(claims: Sequence[Claim], plan: Plan, jobs: int, progress: Progress) 
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
     found: dict[str, Outcome] = {}
     try:
-        waiting = {pool.submit(_work, item.id, plan): item for item in claims}
+        with _deaf():
+            waiting = {pool.submit(_work, item.id, plan): item for item in claims}
         for future in as_completed(waiting):
             item = waiting[future]
             try:
@@ -387,19 +383,51 @@ def _spread(claims: Sequence[Claim], plan: Plan, jobs: int, progress: Progress) 
             progress.done(found[item.id])
             progress.doing(f"{len(found)} of {len(claims)} claims finished, {jobs} at a time")
     except BaseException:
-        for child in set(multiprocessing.active_children()) - others:
-            child.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        _stop(set(multiprocessing.active_children()) - others)
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return [found[item.id] for item in claims]
 
 
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started here never hear Ctrl-C, which a terminal sends to all: the one that started them tells them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stop(children: Collection[BaseProcess]) -> None:
+    """Ask processes to end, and end those that do not."""
+    until = time.monotonic() + GRACE
+    try:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join(max(0.0, until - time.monotonic()))
+    finally:
+        for child in children:
+            child.kill()
+
+
 def _work(name: str, plan: Plan) -> Outcome:
-    """One claim in a process of its own."""
+    """One claim in a process of its own, which keeps a checkpoint of its training when it is told to end."""
     torch.set_num_threads(plan.threads)
-    (item,) = find([name], plan.files)
-    return run_claim(item, plan)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        (item,) = find([name], plan.files)
+        return run_claim(item, plan)
+    except KeyboardInterrupt:
+        os._exit(1)  # the pool would give this process the next claim
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 DIED = "a worker process died, most often for want of memory: use fewer --jobs"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from sandtable.models import match_names
 from sandtable.objectives import Objective
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.optimizers import Adam, Optimizer, defaults
+from sandtable.training.pace import Ticker
 from sandtable.training.result import Fit, Group
 from sandtable.training.schedules import Flat, Freezing, Schedule, as_freezing, ever_frozen
 from sandtable.training.stack import Plan, Report, Trained, Watch, run
@@ -297,7 +297,8 @@ def fit(
 
     The source is a world (fresh samples), a fixed `Batch` (full batch, or shuffled epochs with `batch_size`) or an
     exact `Expectation`. With `checkpoint`, a folder, a killed run resumes and ends with the same bits. `progress=True`
-    shows steps, speed and loss on stderr; a function of (step, steps, model-steps per second, loss) does what it likes.
+    shows steps, speed, time left and loss on stderr; a function of (step, steps, model-steps per second, loss) does
+    what it likes. Ctrl-C waits for the step under way, so that the checkpoint loses nothing.
     """
     if isinstance(source, World) and "batch_size" not in options:
         options["batch_size"] = 40
@@ -314,15 +315,7 @@ def fit(
 def as_report(progress: Report | bool) -> Report | None:
     """True is a line on stderr, False nothing."""
     if isinstance(progress, bool) or progress is None:
-        return show_progress if progress else None
+        return Ticker() if progress else None
     if callable(progress):
         return progress
     raise ArgumentError(f"progress={shown(progress)}: must be True, False or a function")
-
-
-def show_progress(step: int, steps: int, speed: float, loss: float) -> None:
-    """One line on stderr, rewritten in place on a terminal."""
-    left = "\r" if sys.stderr.isatty() and step < steps else "\n"
-    print(
-        f"step {step}/{steps} · {speed:,.0f} model-steps/s · loss {loss:.4g}   ", end=left, file=sys.stderr, flush=True
-    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
@@ -91,7 +89,7 @@ class SingleRecipe(Recipe):
         trainer.go_on_from(saved, start)
         if accelerator is not None and not accelerator.is_main_process:
             checkpoint = None
-        with trainer.interruptible():
+        with trainer.interruption:
             trainer.train(checkpoint, report)
             return trainer.result(checkpoint)
 
@@ -120,7 +118,7 @@ class SingleTrainer(Trainer):
         self.precision, self.accelerator = precision, accelerator
         self.rank, self.world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
         self.noise = seeds[0]["noise"]
-        self.interrupted = self.stopping = False
+        self.stopping = False
         self.model.train()
         for name, parameter in self.model.named_parameters():
             parameter.data = self.params[name][0]  # a view: the optimiser's updates in place reach the module
@@ -143,7 +141,7 @@ class SingleTrainer(Trainer):
         grads = [torch.zeros_like(own[name]) if g is None else g for name, g in zip(names, grads, strict=True)]
         records = [loss.detach(), *(metrics[name].detach() for name in metrics)]
         if self.world > 1:
-            *together, interrupted = self._mean([*records, *grads, loss.new_tensor(float(self.interrupted))])
+            *together, interrupted = self._mean([*records, *grads, loss.new_tensor(float(self.interruption.asked))])
             records, grads = together[: len(records)], together[len(records) :]
             self.stopping = bool(interrupted > 0)  # decided together: nobody waits for a process that has left
         wide_metrics = {name: value[None] for name, value in zip(metrics, records[1:], strict=True)}
@@ -176,31 +174,9 @@ class SingleTrainer(Trainer):
         parts = self.accelerator.reduce(flat, reduction="mean").split([tensor.numel() for tensor in tensors])
         return [part.reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
-    # -- interruptions -----------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Ctrl-C waits for the step under way, so that the checkpoint loses nothing; the second one does not wait."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def later(*_: Any) -> None:
-            self.interrupted = True
-            signal.signal(signal.SIGINT, before)
-
-        before = signal.signal(signal.SIGINT, later)
-        try:
-            yield
-            if self.interrupted:  # after the last step
-                raise KeyboardInterrupt
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def _observe(self, step: int, last: bool = False) -> None:
-        if self.stopping or (self.interrupted and self.world == 1):
+    def _stop_if_asked(self) -> None:
+        if self.stopping or (self.interruption.asked and self.world == 1):
             raise KeyboardInterrupt
-        super()._observe(step, last)
 
 
 def share(objective: Objective, example: Example, rank: int, world: int) -> Example:

@@ -20,6 +20,7 @@ from sandtable.arguments import ArgumentError
 from sandtable.models import match_names
 from sandtable.objectives import Example, Objective, Params, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
+from sandtable.training.interruption import Interruption
 from sandtable.training.optimizers import Optimizer, State
 from sandtable.training.schedules import Freezing, Schedule
 from sandtable.training.streams import Feed, Supply, stream
@@ -83,8 +84,9 @@ def run(
     """Train the stack to `plan.steps`, from the checkpoint or the state `start`, whichever there is."""
     trainer = Trainer(model, supply, plan, numbers, seeds)
     trainer.go_on_from(None if checkpoint is None else checkpoint.load(), start)
-    trainer.train(checkpoint, report)
-    return trainer.result(checkpoint)
+    with trainer.interruption:
+        trainer.train(checkpoint, report)
+        return trainer.result(checkpoint)
 
 
 class Trainer:
@@ -109,6 +111,7 @@ class Trainer:
         self.history: dict[str, Tensor] = {}
         self.watched: dict[str, list[Tensor]] = {name: [] for name in (*plan.watch, *plan.watch_averaged)}
         self.snapshots: dict[int, dict[str, Tensor]] = {}
+        self.interruption = Interruption()
         self.feed = None
         self.constant = None
         if supply.constant:
@@ -201,6 +204,7 @@ class Trainer:
         between = True  # of two steps: inside one, some parameters have moved and others have not
         try:
             for step, example, shared in self._examples():
+                self._stop_if_asked()
                 self._observe(step)
                 if self.plan.tol is not None and step % self.plan.block == 0 and not bool(self.active.any()):
                     break
@@ -220,6 +224,7 @@ class Trainer:
                 clock.tick(self.step, lambda step=step: float(self.history["loss"][step].mean()))
                 if checkpoint is not None and checkpoint.due():
                     checkpoint.save(self.state())
+            self._stop_if_asked()
             self._observe(self.step, last=True)
         except KeyboardInterrupt:
             if checkpoint is not None and between:
@@ -228,6 +233,10 @@ class Trainer:
         finally:
             if self.feed is not None:
                 self.feed.close()
+
+    def _stop_if_asked(self) -> None:
+        if self.interruption.asked:
+            raise KeyboardInterrupt
 
     def _record(self, name: str) -> Tensor:
         if name not in self.history:
