@@ -20,7 +20,7 @@ from sandtable.cli.automata import automaton, compile_automaton, sampled
 from sandtable.cli.decode import decode
 from sandtable.cli.dyck import dyck
 from sandtable.cli.printing import new_console, new_table, shown
-from sandtable.cli.progress import Door, Watched
+from sandtable.cli.progress import Door, Quiet, Watched
 from sandtable.cli.settings import parse_setting
 from sandtable.cli.text import pretrain, topics
 from sandtable.cli.translate import translate
@@ -158,7 +158,7 @@ def verify(
     store: _Store = None,
     files: _From = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON array on stdout, nothing else there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run claims, compare with the prediction, judge. Exit status 0: all as expected, 1: not, 2: a mistake in the call.
 

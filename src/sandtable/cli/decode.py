@@ -14,7 +14,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, nearest, one_of, place, whole
 from sandtable.cli.printing import new_console, new_table, shown
-from sandtable.cli.progress import Status
+from sandtable.cli.progress import Quiet, Status
 from sandtable.cli.settings import parse_setting, several
 from sandtable.cli.writing import draw, plain_name
 
@@ -112,7 +112,7 @@ def decode(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the table, figure and probe.")] = None,
     store: Annotated[Path | None, typer.Option("--store", help="Folder of results ($SANDTABLE_HOME, or runs).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Decode with a verifier: accuracy, diversity and queries of one method, or of many side by side."""
     one_of("--task", task, TASKS)

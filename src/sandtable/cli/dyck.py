@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sandtable.arguments import free_path, number, whole
-from sandtable.cli.progress import Status
+from sandtable.cli.progress import Quiet, Status
 
 if TYPE_CHECKING:
     from sandtable.theory.dyck import Built
@@ -19,7 +19,6 @@ dyck = typer.Typer(
 
 _Longest = Annotated[int, typer.Option(help="Compare at every prefix of so many brackets.")]
 _Long = Annotated[int, typer.Option(help="Compare at random prefixes of so many brackets; 0: none.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 MOST_PREFIXES = 400_000
 EXACT = 1e-6
 """Errors above this are not rounding."""
@@ -39,7 +38,7 @@ def build(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     longest: _Longest = 8,
     long: _Long = 500,
-    quiet: _Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write a Transformer that gives the exact next-token law of bounded Dyck prefixes, and check that it does."""
     _check_sizes(longest, long)
@@ -66,7 +65,7 @@ def check(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `dyck build` wrote.")],
     longest: _Longest = 8,
     long: _Long = 500,
-    quiet: _Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare a built model with the exact law. Exit status 1 where it errs."""
     _check_sizes(longest, long)

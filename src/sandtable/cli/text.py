@@ -12,7 +12,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, number, one_of, whole
 from sandtable.cli.printing import new_console, new_table
-from sandtable.cli.progress import Status
+from sandtable.cli.progress import Quiet, Status
 from sandtable.cli.settings import several
 from sandtable.cli.writing import draw, plain_name
 
@@ -24,7 +24,6 @@ _Corpus = Annotated[
 ]
 _Store = Annotated[Path | None, typer.Option("--store", help="Folder of results (default: $SANDTABLE_HOME, or runs).")]
 _Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")]
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
 def topics(
@@ -48,7 +47,7 @@ def topics(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for tables and figures.")] = None,
     store: _Store = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")] = False,
-    quiet: _Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Do the topics of a corpus show in a model? The published tables for any model and any text.
 
@@ -136,7 +135,7 @@ def pretrain(
     ] = False,
     limit: Annotated[int | None, typer.Option(help="Only so many documents of the corpus.")] = None,
     store: _Store = None,
-    quiet: _Quiet = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a BERT from scratch on a corpus, watching keys, queries and values of every layer.
 

@@ -13,7 +13,7 @@ import typer
 
 from sandtable.arguments import ArgumentError, nearest, number, one_of, whole
 from sandtable.cli.printing import new_console, new_table, shown
-from sandtable.cli.progress import Status
+from sandtable.cli.progress import Quiet, Status
 from sandtable.cli.settings import several
 from sandtable.cli.writing import plain_name
 
@@ -81,7 +81,7 @@ def translate(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the table and translations.")] = None,
     store: Annotated[Path | None, typer.Option("--store", help="Folder of results ($SANDTABLE_HOME, or runs).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Translate: all words at once and refined, beside one word after another.
 

@@ -12,7 +12,8 @@ import typer
 from sandtable.arguments import free_path, one_of, whole
 from sandtable.cli.automata.choosing import Name, Permutations, Regex, Start, Table, choose
 from sandtable.cli.automata.pictures import PICTURES, picture, require_format, write
-from sandtable.cli.printing import Status, new_console, new_table
+from sandtable.cli.printing import new_console, new_table
+from sandtable.cli.progress import Quiet, Status
 
 automaton = typer.Typer(
     help="Finite automata: their algebra, their pictures, and compiled Transformers checked.",
@@ -56,13 +57,14 @@ def show(
     ] = None,
     draw: Annotated[str, typer.Option("--draw", help=f"What --figure shows: {', '.join(PICTURES)}.")] = "states",
     as_json: _Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """An automaton and its algebra: semigroup, groups, cascade, and how deep a Transformer must be to simulate it."""
     one_of("--draw", draw, PICTURES)
     whole("--length", length)
     if figure is not None:
         require_format(figure)
-    with Status() as status:
+    with Status(quiet=quiet) as status:
         status("closing its semigroup")
         chosen = choose(name, table, regex, permutations, start)
         from sandtable.cli.automata.facts import facts
@@ -92,13 +94,14 @@ def compile_automaton(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write (safetensors).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: _Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compile an automaton into a Transformer that gives all its states at once, and print its sizes."""
     whole("--length", length)
     one_of("--method", method, METHODS)
     if out is not None:
         free_path(out, overwrite=force, hint="pass --force")
-    with Status() as status:
+    with Status(quiet=quiet) as status:
         status("compiling")
         chosen = choose(name, table, regex, permutations, start)
         from sandtable.cli.automata.facts import compiled_facts
@@ -124,6 +127,7 @@ def check(
     samples: Annotated[int, typer.Option(help="Random inputs where there are too many to try all.")] = 200,
     seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
     as_json: _Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compare a compiled model with its automaton, on all inputs where they are few. Exit status 1 where it errs."""
     whole("--samples", samples)
@@ -134,7 +138,7 @@ def check(
     from sandtable.cli.automata.printed import print_compiled, print_verified
     from sandtable.theory.automata import Compiled, verify
 
-    with Status() as status:
+    with Status(quiet=quiet) as status:
         status("reading")
         compiled = Compiled.load(path)
         status(f"running {compiled.method} from {compiled.automaton.n_states} start states")
