@@ -81,7 +81,7 @@ CALLS = {
     "quaternion": (lambda: quaternion(tokens=("l",)), "tokens='l'"),
     "cube": (lambda: rubik(tokens=("X",)), "tokens='X': must be one of U, D, F, B, L, R"),
     "too many permutations": (lambda: symmetric(9), "n=9: must be a whole number from 2 to 8"),
-    "fewer permutations": (lambda: symmetric(3), "tokens=8: must be a whole number from 1 to 6"),
+    "fewer permutations": (lambda: symmetric(3, tokens=8), "tokens=8: must be a whole number from 1 to 6"),
     "chance of no position": (lambda: chance(grid(4), 0), "length=0"),
     # laws
     "law": (lambda: from_table(TWO, law="uniform"), "law='uniform'"),

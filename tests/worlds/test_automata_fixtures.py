@@ -263,3 +263,10 @@ def test_the_whole_cube_at_once():
 )
 def test_groups_take_a_name(made):
     assert made.name == "mine"
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_small_symmetric_groups_have_no_more_tokens_than_elements(n):
+    automaton = symmetric(n)
+    assert automaton.n_tokens == min(8, automaton.n_states)
+    assert len(set(automaton.maps)) == automaton.n_tokens

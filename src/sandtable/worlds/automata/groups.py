@@ -100,11 +100,13 @@ def symmetric_tokens(n: int, count: int = 8) -> tuple[Map, ...]:
 
 
 @typed
-def symmetric(n: int, *, tokens: int | Sequence[Sequence[int]] = 8, **fields: Any) -> Automaton:
-    """S_n with all n! permutations as states; `tokens` as permutations, or so many of `symmetric_tokens`."""
+def symmetric(n: int, *, tokens: int | Sequence[Sequence[int]] | None = None, **fields: Any) -> Automaton:
+    """S_n with all n! permutations as states; `tokens` as permutations, or so many of `symmetric_tokens`: eight, or all
+    where there are fewer."""
     whole("n", n, least=2, most=8)
-    chosen = symmetric_tokens(n, tokens) if isinstance(tokens, int) else _of_size(n, tokens)
     elements = list(permutations(range(n)))
+    count = min(8, len(elements)) if tokens is None else tokens
+    chosen = symmetric_tokens(n, count) if isinstance(count, int) else _of_size(n, count)
     return regular(elements, after, chosen, spell=one_line, **fields)
 
 
