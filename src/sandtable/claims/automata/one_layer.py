@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.claims.automata.checking import damaged, on_long, on_short, over_bound, tabled
+from sandtable.claims.automata.checking import damaged, on_long, on_short, tabled
 from sandtable.claims.automata.sources import liu
 from sandtable.lab import Claim, Control, Evidence, Lab, bounded, claim, exact, printed
 from sandtable.theory.automata import Compiled, compile
@@ -115,7 +115,8 @@ class Memories:
     longest: int = 9
     long: tuple[tuple[int, int], ...] = ((9, 400), (2, 1000))
     rows: int = 20
-    bounds: tuple[tuple[int, int], ...] = ((2, 8), (4, 4), (16, 1), (3, 9), (9, 400))
+    bounds: tuple[tuple[int, int], ...] = ((2, 2), (2, 3), (2, 5), (3, 4), (2, 8), (4, 4), (16, 1), (3, 9), (9, 400))
+    norm: str = "T·log(16nT) for nT < 16"
     method: str = "memory"
     sharpness: float = 1.0
     formula: float = 2.0
@@ -126,7 +127,7 @@ class Memories:
     id="automata/memory",
     statement=(
         "One layer with one head holds a memory of n states: scores c(j/T − 2·1[σ_j keeps]) find the latest write up "
-        "to 1/8, and a table rounds it; norms are at most 2T·log(nT) where nT ≥ 16."
+        "to 1/8, and a table rounds it; norms are at most 2T·log(nT) where nT ≥ 16, else T·log(16nT)."
     ),
     source=liu("Lemma 16, corrected"),
     scales={
@@ -157,7 +158,11 @@ def remembering(settings: Memories, lab: Lab) -> Evidence:
         *(_before_rounding(make(*case), settings.formula, lab) if known else (math.nan, math.nan) for case in cases),
         strict=True,
     )
-    over = [over_bound(make(_memory(n), length)) for n, length in settings.bounds]
+    over = [
+        max(compiled.sizes.over({**compiled.bound, "norm": _norm(n, length, settings.norm)}).values())
+        for n, length in settings.bounds
+        for compiled in [make(_memory(n), length)]
+    ]
     return Evidence(
         [
             bounded("wrong, all inputs", short.wrong, 0.0, unit="memory"),
@@ -169,6 +174,13 @@ def remembering(settings: Memories, lab: Lab) -> Evidence:
         ],
         tables={"memories": tabled(short, long)},
     )
+
+
+def _norm(n: int, length: int, where: str) -> float:
+    """The largest weight allowed: of the keys, of the table that rounds."""
+    small = where == "T·log(16nT) for nT < 16" and n * length < 16
+    keys = length * math.log(16 * n * length) if small else 2 * length * math.log(n * length)
+    return max(keys, 4 * n + 2)
 
 
 def _memory(n: int) -> Automaton:
@@ -228,7 +240,7 @@ PRINTED: tuple[Claim, ...] = (
     printed(
         "memory-norm",
         remembering,
-        {"bounds": ((2, 3), (2, 5), (3, 4))},
+        {"norm": "2T·log(nT)"},
         statement="A memory of n states for T tokens has weights of at most 2T·log(nT), or 4n + 2 if that is more.",
         where="Lemma 16, norm",
         erratum="T·log(16nT) ≤ 2T·log(nT) only where nT ≥ 16: for n = 2, T = 3 the largest weight is 13.7, not 10.8.",
