@@ -105,6 +105,23 @@ def test_output_into_a_file_is_clean(run):
     assert json.loads(out)
 
 
+def test_sigterm_stops_a_command_as_ctrl_c_does(monkeypatch, capsys):
+    def leave(*_, **__):
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(registry, "cards", leave)
+    monkeypatch.setattr(sys, "argv", ["sandtable", "show", "toy/a b"])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert stop.value.code == 130
+    told = "sandtable: interrupted; what is finished is kept. Go on: sandtable show 'toy/a b'\n"
+    assert capsys.readouterr().err == told
+
+
 def step_of(root):
     """The step that the one checkpoint in a store stands at."""
     (place,) = root.rglob("*.checkpoint/0/0.safetensors")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -335,3 +337,13 @@ def test_claims_that_are_not_installed_are_told(tmp_path: Path) -> None:
 def test_ids_that_nothing_mentions_are_dropped() -> None:
     clean = str(clean_svg('<svg><path id="a" d="M0 0"/><path id="b" d="M1 1"/><use href="#b"/></svg>', prefix="p-"))
     assert clean == '<svg><path d="M0 0"></path><path id="p-b" d="M1 1"></path><use href="#p-b"></use></svg>'
+
+
+def test_writing_the_page_does_not_import_torch(tmp_path: Path) -> None:
+    put(tmp_path, record("topics/a", module="sandtable.claims.topics.values", sources="0" * 64))
+    script = (
+        "import sys; from pathlib import Path; from sandtable.lab.report import write_report; "
+        f"print(' data-stale>' in write_report(Path({str(tmp_path)!r})).read_text(), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]
