@@ -124,7 +124,7 @@ def check(
     length: Annotated[
         int | None, typer.Option(help="Tokens per input (default: all that it was compiled for).")
     ] = None,
-    samples: Annotated[int, typer.Option(help="Random inputs where there are too many to try all.")] = 200,
+    samples: Annotated[int, typer.Option(help="Random inputs where there are too many to try all.")] = 100,
     seed: Annotated[int, typer.Option(help="Of random inputs.")] = 0,
     as_json: _Json = False,
     quiet: Quiet = False,
