@@ -12,6 +12,7 @@ import itertools
 import os
 import re
 import site
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,9 @@ def source_files(packages: Sequence[str] | None) -> list[Path]:
         raise ArgumentError(f"packages={packages!r}: must be a list of at least one import name")
     for name in packages or ():
         if name not in tops:
-            raise ArgumentError(f"packages: {name!r} is not installed{nearest(name, list(tops))}")
+            part = " on its own: it comes with Python, whose modules are together 'stdlib'"
+            own = name in sys.stdlib_module_names
+            raise ArgumentError(f"packages: {name!r} is not installed{part if own else nearest(name, list(tops))}")
     keyed = []
     for name in dict.fromkeys(packages or tops):
         files = [tops[name]] if tops[name].is_file() else _walk(tops[name])

@@ -26,6 +26,7 @@ from torch import Tensor
 from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.bridges import corpus as corpora
 from sandtable.bridges.huggingface import load_tokenizer
+from sandtable.bridges.huggingface.loading import library
 from sandtable.worlds import Batch, Vocab
 from sandtable.worlds.bits import bulk_generator
 
@@ -178,6 +179,7 @@ def prepare_tokens(
     Without a `tokenizer` (a folder or a hub name) one of `vocab` tokens is trained on the corpus, which puts nothing
     around a text. `stamp` is `corpus.stamp(source)`: it does nothing here, but tells a cache that the corpus changed.
     """
+    library()  # before the corpus is read, which takes minutes
     say("reading the corpus")
     texts = corpora.load(source, limit=limit)
     with tempfile.TemporaryDirectory(prefix="sandtable-") as scratch:
