@@ -1,15 +1,19 @@
 """Claims over a local Ray cluster: killed workers, one store, the bits of one process."""
 
 import importlib.util
+import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from sandtable.arguments import ArgumentError
-from sandtable.lab import Store, registry, verify
-from sandtable.lab.run import Progress
+from sandtable.lab import Store, ray, registry, verify
+from sandtable.lab.run import Plan, Progress
+from sandtable.lab.store import StoreError
 
 SWARM = Path(__file__).with_name("ray_claims.py")
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
@@ -43,7 +47,8 @@ def weights(store):
 
 
 @needs_ray
-def test_killed_workers_lose_nothing_and_count_nothing_twice(tmp_path):
+def test_killed_workers_lose_nothing_and_count_nothing_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "local")
     claims = list(registry.from_files([SWARM]).values())
     options = dict(files=[SWARM], changes={"folder": str(tmp_path)})
     alone, spread, log = Store(tmp_path / "alone"), Store(tmp_path / "spread"), Log()
@@ -93,3 +98,56 @@ def test_without_ray_it_says_how_to_get_it(monkeypatch, tmp_path):
     claims = list(registry.from_files([SWARM]).values())
     with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[ray\]'"):
         verify(claims, store=tmp_path / "runs", files=[SWARM], on="ray")
+
+
+class Cluster:
+    """As much of Ray as the waiting needs: nodes with resources, and the address of a head."""
+
+    def __init__(self, *nodes, port=1):
+        self._nodes, self._port = nodes, port
+        self.util = SimpleNamespace(client=SimpleNamespace(ray=SimpleNamespace(is_connected=lambda: False)))
+
+    def nodes(self):
+        return [{"Alive": alive, "Resources": resources} for alive, resources in self._nodes]
+
+    def get_runtime_context(self):
+        return SimpleNamespace(gcs_address=f"127.0.0.1:{self._port}")
+
+
+@needs_ray
+@pytest.mark.parametrize("on", ["ray", "ray://{}"])
+def test_nobody_there_is_one_line_at_once(on, tmp_path, monkeypatch):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    claims = list(registry.from_files([SWARM]).values())
+    with pytest.raises(ArgumentError, match=f"no cluster answers at .*{address}"):
+        verify(claims, store=tmp_path / "runs", files=[SWARM], on=on.format(address))
+
+
+def test_a_cluster_that_is_gone_is_one_line():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    silent = Cluster(port=port)
+    silent.wait = lambda tasks, **_: ([], tasks)
+    with pytest.raises(ray.ClusterLost, match="the cluster is gone; finished work is kept"):
+        ray._next(silent, ["task"])
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        head.listen()
+        slow, answers = Cluster(port=head.getsockname()[1]), [[]] * 5 + [["task"]]
+        slow.wait = lambda tasks, **_: (answers.pop(0), [])
+        assert ray._next(slow, ["task"]) == "task"  # a head that answers may take its time
+
+
+def test_wishes_that_no_node_can_grant(tmp_path):
+    nodes = ((True, {"CPU": 4.0}), (True, {"CPU": 2.0}), (False, {"CPU": 64.0, "GPU": 1.0}))
+    assert ray._slots(Cluster(*nodes), Plan(threads=2)) == 3
+    with pytest.raises(ArgumentError, match="--threads 8: the largest node of the cluster has 4 CPUs"):
+        ray._slots(Cluster(*nodes), Plan(threads=8))
+    with pytest.raises(ArgumentError, match="the cluster has no GPU"):
+        ray._slots(Cluster(*nodes), Plan(device="cuda"))
+    with pytest.raises(StoreError, match="is not the same folder on"):
+        ray._arrive(Plan(store=str(tmp_path), cluster=".cluster-of-another", threads=torch.get_num_threads()))

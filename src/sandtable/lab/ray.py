@@ -12,6 +12,7 @@ import importlib
 import os
 import pickle
 import platform
+import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -29,12 +30,18 @@ from sandtable.lab.store import Store, StoreError
 if TYPE_CHECKING:
     from sandtable.lab.run import Outcome, Plan, Progress
 
+LOOK = 4.0
+"""Seconds between two looks at whether the cluster is still there."""
 RETRIES = 3
 """How often a task is run again when its worker died."""
 STARTS = 2
 """How often a local cluster is started before giving up."""
 _SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_worker_niceness": "0"}
 """Of a local cluster: it tells nobody, builds no environment of its own, and its workers are as urgent as we are."""
+
+
+class ClusterLost(ArgumentError):
+    """The cluster went away while we were waiting for it."""
 
 
 def spread(claims: Sequence[Claim], plan: Plan, on: str, progress: Progress) -> list[Outcome]:
@@ -60,18 +67,42 @@ def _run(ray: Any, claims: Sequence[Claim], plan: Plan, progress: Progress) -> l
                 item = waiting.pop(0)
                 running[task.options(name=item.id, **_needs(plan)).remote(item.id, plan)] = item
             progress.doing(f"{len(found)} of {len(claims)} claims finished, {len(running)} running on Ray")
-            (done,), _ = ray.wait(list(running), num_returns=1)
+            done = _next(ray, list(running))
             item = running.pop(done)
             try:
                 found[item.id] = _result(ray, done)
             except ray.exceptions.RayError as error:
                 found[item.id] = lost(item, plan, f"its worker on Ray was lost: {_first_line(error)}")
             progress.done(found[item.id])
+    except ClusterLost:
+        running.clear()  # nobody is left to be told
+        raise
     finally:
         for left in running:
             with contextlib.suppress(Exception):
                 ray.cancel(left, force=True)
     return [found[item.id] for item in claims]
+
+
+def _next(ray: Any, tasks: Sequence[Any]) -> Any:
+    """The first task to end; a cluster that has gone away would otherwise keep us, or take us with it."""
+    silent = 0
+    while True:
+        done, _ = ray.wait(list(tasks), num_returns=1, timeout=LOOK)
+        if done:
+            return done[0]
+        silent = 0 if _answers(ray) else silent + 1
+        if silent == 3:
+            raise ClusterLost(
+                "--on ray: the cluster is gone; finished work is kept, the same command goes on from there"
+            )
+
+
+def _answers(ray: Any) -> bool:
+    """Whether the cluster's head still takes calls; a connection by ray:// finds out by itself."""
+    if ray.util.client.ray.is_connected():
+        return True
+    return _listens(ray.get_runtime_context().gcs_address)
 
 
 def hand_out(
@@ -149,24 +180,40 @@ def _cluster(on: str) -> Iterator[Any]:
     _connect(ray, on)
     try:
         yield ray
-    finally:
+    except ClusterLost:
+        raise  # a farewell would wait for an answer
+    except BaseException:
         ray.shutdown()
+        raise
+    ray.shutdown()
 
 
 def _connect(ray: Any, on: str) -> None:
-    """To the cluster named, to the one that Ray knows of (RAY_ADDRESS, `ray start`), or to a new local one."""
-    address = None if on == "ray" else on
+    """To the cluster named by `on` or by RAY_ADDRESS, else to a new local one."""
+    address = os.environ.get("RAY_ADDRESS", "local") if on == "ray" else on
+    local = address == "local"
+    if ":" in address and not _listens(address.removeprefix("ray://")):
+        raise ArgumentError(f"--on {on}: no cluster answers at {address}")
     for attempt in range(STARTS):
         try:
-            ray.init(address=address, include_dashboard=None if address else False, log_to_driver=False,
+            ray.init(address=address, include_dashboard=False if local else None, log_to_driver=False,
                      logging_level="ERROR")  # fmt: skip
             return
         except Exception as error:  # a bare Exception where a busy machine starts too slowly for Ray's patience
             ray.shutdown()
-            known = address or os.environ.get("RAY_ADDRESS")
-            if known or attempt + 1 == STARTS:
-                where = f"{known} does not answer" if known else "no local cluster could be started"
-                raise ArgumentError(f"--on {on}: {where} ({_first_line(error)})") from error
+            if not local or attempt + 1 == STARTS:
+                what = "no local cluster could be started" if local else f"{address} does not let us in"
+                raise ArgumentError(f"--on {on}: {what} ({_first_line(error)})") from error
+
+
+def _listens(address: str) -> bool:
+    """Whether anything takes calls at host:port; Ray itself would ask for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=LOOK).close()
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 @contextlib.contextmanager
