@@ -105,7 +105,7 @@ def test_standard_arms_take_settings_that_they_have():
         (["--task", "dyck", "--set", "quota"], "must be NAME=VALUE"),
         (["--task", "dyck", "--compare", ";"], "must name methods"),
         (["--task", "dyck", "--verifier", "no-such-file"], "the file of a saved probe"),
-        (["--task", "dyck", "-n", "0"], "--n=0"),
+        (["--task", "dyck", "-n", "0"], "-n=0"),
         (["--task", "dyck", "--model", "gpt2"], "leave --model out"),
         (["--task", "dyck", "--kind", "train", "--steps", "1"], "--kind='train'"),
     ],

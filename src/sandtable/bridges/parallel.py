@@ -23,7 +23,7 @@ from sandtable.arguments import ArgumentError, number, place, typed, whole
 from sandtable.bridges import corpus as corpora
 from sandtable.bridges.cleaning import clean
 from sandtable.bridges.huggingface import load_tokenizer
-from sandtable.bridges.tokens import MOST_TOKENS, TokenCorpus, tokenize
+from sandtable.bridges.tokens import TokenCorpus, check_tokens, tokenize
 from sandtable.inputs import EOS, MASK, PAD, RESERVED
 from sandtable.worlds import Batch, Vocab
 from sandtable.worlds.bits import bulk_generator
@@ -120,7 +120,8 @@ def train_bpe(texts: Iterable[str], *, vocab: int = 8000) -> PreTrainedTokenizer
 
     No text is unknown, and decoding gives the text back. The same texts give the same tokenizer.
     """
-    whole("vocab", vocab, least=RESERVED + BYTES, most=MOST_TOKENS)
+    whole("vocab", vocab, least=RESERVED + BYTES)
+    check_tokens(vocab)
     try:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast

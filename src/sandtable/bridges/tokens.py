@@ -45,6 +45,12 @@ _READ = 2**22  # bytes hashed at a time
 Progress = Callable[[int, int], None]
 
 
+def check_tokens(vocab: int) -> None:
+    """Refuse a vocabulary that no memory holds: the library would end the process."""
+    if vocab > MOST_TOKENS:
+        raise ArgumentError(f"vocab={vocab}: must be at most {MOST_TOKENS:,}")
+
+
 @typed
 def train_tokenizer(
     corpus: Iterable[str], *, vocab: int = 8192, lowercase: bool = True, least_count: int = 2, framed: bool = True
@@ -55,7 +61,8 @@ def train_tokenizer(
     [CLS] … [SEP] around a text; a model trained on a `TextWorld` never sees these. The same corpus gives the same
     tokenizer. In memory are one document and a table of the distinct words.
     """
-    whole("vocab", vocab, least=len(SPECIAL) + 1, most=MOST_TOKENS)
+    whole("vocab", vocab, least=len(SPECIAL) + 1)
+    check_tokens(vocab)
     whole("least_count", least_count)
     try:
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers

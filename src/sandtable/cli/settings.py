@@ -33,7 +33,9 @@ MOST = 10_000_000
 
 def several(name: str, value: int, *, least: int = 1) -> int:
     """How many of something to do, or one line that says how many can be meant."""
-    return whole(name, value, least=least, most=MOST)
+    if whole(name, value, least=least) > MOST:
+        raise ArgumentError(f"{name}={value}: more than {MOST:,}, which nobody can wait for")
+    return value
 
 
 def parse_setting(text: str, fields: Sequence[str] | None = None) -> tuple[str, Any]:

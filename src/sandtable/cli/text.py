@@ -145,7 +145,7 @@ def pretrain(
     for name, value in (("--steps", steps), ("--length", length), ("--batch", batch), ("--vocab", vocab)):
         several(name, value)
     if several("--width", width) % whole("--heads", heads):
-        raise ArgumentError(f"--heads={heads}: must divide --width={width}")
+        raise ArgumentError(f"--heads={heads}: must divide the width {width}")
     whole("--layers", layers, most=1000)
     whole("--seed", seed, least=0)
     if limit is not None:

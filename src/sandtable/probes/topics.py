@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, typed, whole
+from sandtable.arguments import ArgumentError, number, numbers, typed, whole
 from sandtable.inputs import Bag
 from sandtable.models import Stack
 from sandtable.worlds import TopicModel
@@ -198,7 +198,7 @@ def time_to_fraction(
 ) -> PerModel:
     """t_q: the first step at which a curve has made the fraction q of its total change; inf if it never does."""
     number("fraction", fraction)
-    at = torch.as_tensor(steps, dtype=torch.float64)
+    at = torch.tensor(numbers("steps", steps), dtype=torch.float64)
     if at.shape != values.shape[1:]:
         raise ArgumentError(f"steps of shape {tuple(at.shape)}: the curves have {values.shape[1]} points")
     change = (values - values[:, :1]) / (values[:, -1:] - values[:, :1])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,8 @@ class Recipe:
         `start` is a shorter fit of this recipe at the same seeds to go on from.
         """
         check_device(device)
+        if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
+            raise ArgumentError(f"checkpoint={str(checkpoint)!r}: a file is there; must be a folder, or a new one")
         if isinstance(seeds, int) or not isinstance(seeds, Sequence):
             seeds = range(whole("seeds", seeds, most=MOST_MODELS))
         if not seeds or len(set(seeds)) < len(seeds):
@@ -309,7 +312,19 @@ def fit(
     recipe = Recipe(model, source, objective, steps, **options)
     folder = None if checkpoint is None else place("checkpoint", checkpoint)
     report = as_report(progress)
-    return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
+    with writing_to(folder):
+        return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
+
+
+@contextlib.contextmanager
+def writing_to(folder: Path | None) -> Iterator[None]:
+    """Where checkpoints cannot be written, one line says so; other errors of the system stay as they are."""
+    try:
+        yield
+    except OSError as error:
+        if folder is None or not str(error.filename or "").startswith(str(folder)):
+            raise
+        raise ArgumentError(f"checkpoint={str(folder)!r}: cannot be written ({error.strerror or error})") from error
 
 
 def as_report(progress: Report | bool) -> Report | None:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from sandtable.arguments import ArgumentError, nearest, one_of, place, typed
 from sandtable.objectives import Example, Objective, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
-from sandtable.training.recipe import Recipe, as_report
+from sandtable.training.recipe import Recipe, as_report, writing_to
 from sandtable.training.result import Fit
 from sandtable.training.stack import Numbers, Plan, Report, Seeds, Trained, Trainer
 from sandtable.training.streams import Source, Supply, stream
@@ -242,4 +242,5 @@ def fit_single(
     recipe = SingleRecipe(model, source, objective, steps, precision=precision, accelerator=accelerator, **options)
     folder = None if checkpoint is None else place("checkpoint", checkpoint)
     report = as_report(progress)
-    return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
+    with writing_to(folder):
+        return recipe.train(seeds, device=device, checkpoint=folder, progress=report)

@@ -89,7 +89,7 @@ def verify(
         automaton = model.automaton
     if length is None:
         length = model.length if isinstance(model, Compiled) else automaton.length
-    whole("length", length)
+    length = whole("length", length)
     whole("samples", samples)
     _require_fit(model, automaton, length)
     exhaustive = automaton.n_tokens**length <= EXHAUSTIVE

@@ -144,7 +144,7 @@ def unsquared_ridge_value_matrix(world: TopicModel, masking: BertMasking, *, l2:
     It is the ridge solution at the strength μ with 2μ‖W_μ‖ = l2: the limit l2 → 0 is the same, the path is not. Zero
     once l2 reaches the norm of the gradient at zero. Right for the definition: `ridge_value_matrix`.
     """
-    number("l2", l2, above=0.0)
+    number("l2", l2, above=1e-15)  # below that the root is rounding
     c = constants(world, masking)
     # Norm of 2C, the gradient at W = 0: beyond it the penalty's kink keeps W at zero.
     steepest = 2.0 * (c.mean_square / c.vocab_words + (c.topics - 1) * (c.a * c.s) ** 2) ** 0.5

@@ -28,7 +28,8 @@ def flip_flop(**fields: Any) -> Automaton:
 @typed
 def grid(n: int, *, stay: bool = False, **fields: Any) -> Automaton:
     """The corridor 0 … n−1: L goes to max(q−1, 0), R to min(q+1, n−1); with `stay`, ⊥ keeps."""
-    require_few(f"n={n}", whole("n", n), 2 + flag("stay", stay))
+    stay = flag("stay", stay)
+    require_few(f"n={n}", whole("n", n), 2 + stay)
     rows = tuple((max(q - 1, 0), *[q] * stay, min(q + 1, n - 1)) for q in range(n))
     return Automaton(rows, tokens=("L", *["⊥"] * stay, "R"), states=tuple(map(str, range(n))), **fields)
 
@@ -36,7 +37,8 @@ def grid(n: int, *, stay: bool = False, **fields: Any) -> Automaton:
 @typed
 def grid_2d(n: int, m: int, *, stay: bool = True, **fields: Any) -> Automaton:
     """The n × m room: ← → ↓ ↑ and, with `stay`, ⊥; state (x, y) is number m·x + y."""
-    require_few(f"n={n}, m={m}", whole("n", n) * whole("m", m), 4 + flag("stay", stay))
+    stay = flag("stay", stay)
+    require_few(f"n={n}, m={m}", whole("n", n) * whole("m", m), 4 + stay)
     moves = [(-1, 0), (1, 0), (0, -1), (0, 1), *[(0, 0)] * stay]
     cells = list(product(range(n), range(m)))
     rows = tuple(

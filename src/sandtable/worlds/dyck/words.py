@@ -38,7 +38,7 @@ class DyckWords(BoundedDyck):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        probability("stop", self.stop)
+        object.__setattr__(self, "stop", probability("stop", self.stop))
         whole("shortest", self.shortest, least=2)
         if self.length is not None:
             if whole("length", self.length, least=2) % 2:

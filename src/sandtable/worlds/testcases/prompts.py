@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, names, typed, whole
 
 REQUESTED = 8
 """Test cases asked for in every prompt."""
@@ -38,10 +38,13 @@ def random_names(n: int, generator: torch.Generator, *, avoid: Collection[str] =
     """`n` distinct names of three random lower-case letters, none of `avoid` (keywords and the named lists)."""
     n = whole("n", n, least=0, most=10_000)
     found: dict[str, None] = {}
+    taken = set(names("avoid", avoid))
+    if n + len(taken) > len(LETTERS) ** 3:
+        raise ArgumentError(f"n={n}: there are {len(LETTERS) ** 3:,} names, {len(taken)} of them to be avoided")
     while len(found) < n:
         letters = torch.randint(len(LETTERS), (3,), generator=generator).tolist()
         name = "".join(LETTERS[i] for i in letters)
-        if name not in avoid:
+        if name not in taken:
             found[name] = None
     return list(found)
 
