@@ -1,7 +1,8 @@
-"""A claim on a small fit, and a process that runs it over and over while somebody kills it.
+"""A claim on a small fit, and a process that runs it in children: killed, side by side, without room on the disk.
 
-Called as `python small_fit.py FOLDER KILLS SEED` it runs the claim in children that it kills at random moments, until
-so many were killed and the run that was killed last is finished; then it prints the number of runs and of kills.
+Called as `python small_fit.py FOLDER KILLS SEED [LARGEST_FILE …]`: children are killed at random moments until so many
+died and the last run is finished; then, if sizes of files are given, two children share one store, and others may not
+write larger files than that. Every store must end as the undisturbed one; what was done is printed.
 """
 
 import itertools
@@ -97,13 +98,13 @@ def child(root, limit=None):
 
 
 def hunted(root, kills, seed):
-    """Runs of the claim, each begun anew, killed at random until `kills` died: every store when it was complete."""
-    chance, died, finished = random.Random(seed), 0, []
+    """Runs of the claim, each begun anew and killed at random until `kills` children died."""
+    chance, died, finished = random.Random(seed), 0, 0
     began = time.monotonic()
-    run(Path(root) / "undisturbed")
-    whole = time.monotonic() - began
+    run(root / "undisturbed")
+    whole, expected = time.monotonic() - began, contents(root / "undisturbed")
     while died < kills:
-        place = Path(root) / f"run-{len(finished)}"
+        place = root / f"run-{finished}"
         while True:
             pid = child(place)
             time.sleep(chance.uniform(0.05, 0.6) * whole)
@@ -113,29 +114,37 @@ def hunted(root, kills, seed):
                 assert os.WEXITSTATUS(status) == 0
                 break
             died += 1
-        assert contents(place) == contents(Path(root) / "undisturbed"), place
-        finished.append(place)
+        assert contents(place) == expected, place
+        finished += 1
         shutil.rmtree(place)
-    return len(finished), died
+    print(f"{died} killed, {finished} runs finished as undisturbed", flush=True)
+    return expected
 
 
-def main(root, what, *rest):
+def shared(root, expected):
+    """Two processes at once."""
+    pids = [child(root / "shared") for _ in range(2)]
+    assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0]
+    assert contents(root / "shared") == expected
+    print("shared by two, as undisturbed", flush=True)
+
+
+def full(root, limits, expected):
+    """No room, then a little, then enough."""
+    for limit in limits:
+        _, status = os.waitpid(child(root / "small", limit), 0)
+        assert os.WEXITSTATUS(status) == 2, (limit, status)
+    assert os.waitpid(child(root / "small"), 0)[1] == 0
+    assert contents(root / "small") == expected
+    print("room at last, as undisturbed", flush=True)
+
+
+def main(root, kills, seed, *limits):
     torch.set_num_threads(1)
-    if what == "hunted":
-        runs, died = hunted(root, int(rest[0]), int(rest[1]))
-        print(f"{runs} runs finished bit for bit as undisturbed, {died} processes killed")
-    elif what == "two":
-        run(Path(root) / "undisturbed")
-        pids = [child(Path(root) / "shared") for _ in range(2)]
-        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0, 0]
-        assert contents(Path(root) / "shared") == contents(Path(root) / "undisturbed")
-    elif what == "full":
-        run(Path(root) / "undisturbed")
-        for limit in map(int, rest):
-            _, status = os.waitpid(child(Path(root) / "small", limit), 0)
-            assert os.WEXITSTATUS(status) == 2, (limit, status)
-        assert os.waitpid(child(Path(root) / "small"), 0)[1] == 0
-        assert contents(Path(root) / "small") == contents(Path(root) / "undisturbed")
+    expected = hunted(Path(root), int(kills), int(seed))
+    if limits:
+        shared(Path(root), expected)
+        full(Path(root), map(int, limits), expected)
 
 
 if __name__ == "__main__":

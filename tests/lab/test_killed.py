@@ -17,28 +17,33 @@ SCRIPT = str(Path(__file__).with_name("small_fit.py"))
 
 def process(root, *words):
     done = subprocess.run([sys.executable, SCRIPT, str(root), *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     return done
 
 
-def test_killed_at_random_and_resumed(tmp_path):
-    assert "bit for bit" in process(tmp_path, "hunted", "3", "0").stdout
+@pytest.fixture(scope="module")
+def under_fire(tmp_path_factory):
+    """Three kills; two processes at once; files of too few bytes for a key, for a checkpoint, for a fit."""
+    return process(tmp_path_factory.mktemp("fire"), "3", "0", "100", "3000", "9000")
+
+
+def test_killed_at_random_and_resumed(under_fire):
+    assert "runs finished as undisturbed" in under_fire.stdout
 
 
 @pytest.mark.slow
 def test_fifty_kills(tmp_path):
-    print(process(tmp_path, "hunted", "50", "1").stdout)
+    print(process(tmp_path, "50", "1").stdout)
 
 
-def test_two_processes_share_a_store(tmp_path):
-    process(tmp_path, "two")
+def test_two_processes_share_a_store(under_fire):
+    assert "shared by two, as undisturbed" in under_fire.stdout
 
 
-def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path):
-    """Files may grow to so many bytes: too few for a key, for a checkpoint, for a fit."""
-    lines = process(tmp_path, "full", "100", "3000", "9000").stderr.splitlines()
-    said = [line for line in lines if line.startswith("StoreError")]
-    assert len(said) == 3, lines
+def test_a_full_disk_is_one_line_and_loses_nothing(under_fire):
+    assert "room at last, as undisturbed" in under_fire.stdout
+    said = [line for line in under_fire.stderr.splitlines() if line.startswith("StoreError")]
+    assert len(said) == 3, under_fire.stderr
     for line in said:
         assert "no space left" in line
         assert "finished work is kept" in line
