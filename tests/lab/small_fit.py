@@ -32,14 +32,14 @@ SEEDS = 6
 
 @dataclass(frozen=True)
 class Settings:
-    steps: int = 120
+    steps: int = 48
     shift: float = 0.0
 
 
 def last_losses(lab: Lab, steps: int) -> dict[str, np.ndarray]:
     """The loss before the last step of every seed's model."""
     recipe = Recipe(
-        MODEL, WORLD, MaskedLM(form="types"), steps, batch_size=4, optimizer=Adam(0.02), chunk=2, block=8, ema=0.9,
+        MODEL, WORLD, MaskedLM(form="types"), steps, batch_size=4, optimizer=Adam(0.02), chunk=3, block=8, ema=0.9,
         snapshots=(0, steps // 2),
     )  # fmt: skip
     return {"loss": lab.fit(recipe).losses[:, -1].double().numpy()}
