@@ -29,7 +29,7 @@ Cells = dict[str, dict[int, dict[str, np.ndarray]]]
 
 @dataclass(frozen=True)
 class Sweep:
-    depths: tuple[int, ...] = (1, 2, 3)
+    depths: tuple[int, ...] = (1, 2)
     length: int = 12
     size: Size = QUICK
     steps: int = 2000
