@@ -158,6 +158,17 @@ def wrong_kind(lab):
     return [1.0]
 
 
+def whatever_order(lab):
+    both = {"a": np.zeros(len(lab.seeds)), "b": np.ones(len(lab.seeds))}
+    return both if 0 in lab.seeds else dict(reversed(both.items()))
+
+
+def test_names_may_come_in_any_order(store):
+    Lab(seeds=(0,), store=store).measure(whatever_order)
+    found = Lab(seeds=(1, 0), store=store).measure(whatever_order)
+    assert {name: values.tolist() for name, values in found.items()} == {"a": [0, 0], "b": [1, 1]}
+
+
 def test_measure_computes_only_new_seeds(store):
     CALLS.clear()
     Lab(seeds=(0, 1, 2), store=store).measure(squares, 2)

@@ -103,8 +103,9 @@ class Lab:
                     self.store.write_json(folder / "key.json", {"key": key})
                     self.store.write_arrays(folder / _block(missing), {_SEEDS: np.array(missing), **arrays})
                     rows |= _by_seed(missing, arrays)
-        names = list(rows[self.seeds[0]])
-        if any(list(rows[seed]) != names for seed in self.seeds):
+        # In any order: what a loaded fit holds is ordered otherwise than what was just trained.
+        names = rows[self.seeds[0]].keys()
+        if any(rows[seed].keys() != names for seed in self.seeds):
             raise ValueError(f"{function.__qualname__}: must return the same names for every seed")
         return {name: np.stack([rows[seed][name] for seed in self.seeds]) for name in names}
 
