@@ -1,6 +1,14 @@
 """Claims on nets that are trained on automata, not compiled from them."""
 
-from sandtable.claims.automata.trained import length, parity, stability
+from sandtable.claims.automata.trained import attention, depth, length, parity, positions, stability, supervision
 from sandtable.lab import Claim
 
-CLAIMS: tuple[Claim, ...] = (parity.rates, *length.CLAIMS, stability.averages)
+CLAIMS: tuple[Claim, ...] = (
+    *depth.CLAIMS,
+    *parity.CLAIMS,
+    *length.CLAIMS,
+    *attention.CLAIMS,
+    *supervision.CLAIMS,
+    *stability.CLAIMS,
+    *positions.CLAIMS,
+)
