@@ -121,7 +121,7 @@ class Holonomy:
         old, new = self.chain(coordinates), sets.top
         found: dict[int, Action] = {}
         while (number := sets.component.get(new)) is not None:
-            # The old chain's member at this height: the last one that is not below the new set.
+            # The old chain's member at this height: the first that is no higher than the new set.
             before = next(p for p in old if sets.height[p] <= sets.height[new])
             action = sets.action(before, new, sigma)
             found[number] = action
