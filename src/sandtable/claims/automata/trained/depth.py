@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import GPT, PAPER, QUICK, Size
+from sandtable.claims.automata.trained.parity import MOST
 from sandtable.claims.automata.trained.published import MAXIMUM, MEDIAN
 from sandtable.lab import Check, Control, Evidence, Lab, Table, below, claim, orders, passing
 from sandtable.lab.figures import curves
@@ -18,8 +19,8 @@ EASY, BITS, SPLIT, TWISTED, HARD = "GRID4", "C2", "D8", "Q8", "S5"
 """A gridworld, parity, two groups of eight elements — D8 splits, Q8 does not —, and one that is not solvable."""
 TASKS = (EASY, BITS, SPLIT, TWISTED, HARD)
 DEEPER = (SPLIT, TWISTED, HARD)
-BEST = 1 / 20
-"""The share of nets, at least, of which "the best of 20 nets" is said."""
+KNOWN = {EASY: 0.99, BITS: 0.8}
+"""What most nets of two layers know at least: the published medians are 100 % and 83 %."""
 TWO = 2
 COMPARED = (1, 2)
 """Depths at which D8 and Q8 are compared: with layers enough, both are known."""
@@ -57,10 +58,10 @@ def _layers(depth: int) -> str:
 @claim(
     id="automata/depth-sweep",
     statement=(
-        "Which automata GPTs learn depends on depth. With two layers the best of 20 nets names 99 % of the states of "
-        "a gridworld and 95 % of parities, but nets name fewer than 15 % of the last states of S5. With few layers "
-        "the quaternions Q8 are known less well than D8, a group of as many elements, by 5 points; the deepest nets "
-        "know D8, Q8 and S5 better than those of one layer, by 2 points."
+        "Which automata GPTs learn depends on depth. Most nets of two layers name 99 % of the states of a gridworld "
+        "and 80 % of parities, but nets name fewer than 15 % of the last states of S5. With few layers the "
+        "quaternions Q8 are known less well than D8, a group of as many elements, by 5 points; the deepest nets know "
+        "D8, Q8 and S5 better than those of one layer, by 2 points."
     ),
     source=liu("Figures 3.5a, 3.15 and 3.16, depth sweep"),
     scales={
@@ -74,9 +75,9 @@ def _layers(depth: int) -> str:
             {"exchanged": True},
             (*(f"Q8 below D8, {_layers(d)}" for d in COMPARED), *(f"{task} gains" for task in DEEPER)),
         ),
-        Control("the gridworld for S5", {"hard": EASY}, ("last state",)),
+        Control("parity for S5", {"hard": BITS}, ("last state",)),
     ),
-    seeds=8,
+    seeds={"desk": 24, "paper": 16},  # eight left it undecided at seeds 0 to 7: Q8 below D8 by 0.14 [−0.12, 0.27]
 )
 def depth_sweep(settings: Sweep, lab: Lab) -> Evidence:
     found = sweep(settings, lab)
@@ -84,8 +85,7 @@ def depth_sweep(settings: Sweep, lab: Lab) -> Evidence:
     least, most = min(settings.depths), max(settings.depths)
     return Evidence(
         [
-            passing(EASY, overall[EASY][TWO], above=0.99, at_least=BEST),
-            passing(BITS, overall[BITS][TWO], above=0.95, at_least=BEST),
+            *(passing(task, overall[task][TWO], above=line, at_least=MOST) for task, line in KNOWN.items()),
             below("last state", found[settings.hard][TWO]["last"], 0.15),
             *(
                 _order(settings, f"Q8 below D8, {_layers(d)}", overall[SPLIT][d], overall[TWISTED][d], MARGIN)

@@ -9,15 +9,13 @@ import numpy as np
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import DESK_LSTM, GPT, PAPER, PAPER_LSTM, QUICK, Recurrent, Size
+from sandtable.claims.automata.trained.parity import MOST
 from sandtable.claims.automata.trained.positions import LINE, SINE, WORD
 from sandtable.claims.automata.trained.published import INDIRECT
 from sandtable.lab import Control, Evidence, Lab, Table, below, claim, exceeds, orders, passing
 from sandtable.lab.figures import curves, strips
 
 # -- indirect --------------------------------------------------------------------------------------------------------
-
-BEST, MOST = 1 / 25, 0.5
-"""The share of nets, at least, of which "the best of 25 nets" is said, and "most"."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class Indirect:
 @claim(
     id="automata/indirect",
     statement=(
-        "Labels that do not tell the state teach it all the same. On every task the best of 25 GPTs names 99 % of "
-        "labels, and most LSTMs 99.9 %. Of words of (abab)*, with labels that tell acceptance, sinusoidal positions "
+        "Labels that do not tell the state teach it all the same. On every task most GPTs name 99 % of labels, and "
+        "most LSTMs 99.9 %. Of words of (abab)*, with labels that tell acceptance, sinusoidal positions "
         "know more than positions on a line."
     ),
     source=liu("Figures 3.7a and 3.18, indirect supervision"),
@@ -60,7 +58,7 @@ class Indirect:
         Control("labels of another row", {"shuffled": True}, ("GPT", "LSTM")),
         Control("kinds of positions exchanged", {"exchanged": True}, ("sinusoidal over linear",)),
     ),
-    seeds=8,
+    seeds=16,
 )
 def indirect(settings: Indirect, lab: Lab) -> Evidence:
     arms = {"GPT": settings.gpt, "LSTM": settings.recurrent}
@@ -84,7 +82,7 @@ def indirect(settings: Indirect, lab: Lab) -> Evidence:
     ]
     return Evidence(
         [
-            passing("GPT", _hardest(scores["GPT"], 0.99), above=0.99, at_least=BEST),
+            passing("GPT", _hardest(scores["GPT"], 0.99), above=0.99, at_least=MOST),
             passing("LSTM", _hardest(scores["LSTM"], 0.999), above=0.999, at_least=MOST),
             orders("sinusoidal over linear", *(pair[::-1] if settings.exchanged else pair)),
         ],
@@ -97,9 +95,10 @@ def indirect(settings: Indirect, lab: Lab) -> Evidence:
         },
         tables={"accuracy": Table(["task", "best GPT, %", "median GPT, %", "LSTM, %", "published best GPT, %"], rows)},
         notes=[
-            "Judged are the tasks that the fewest nets know. Published with T = 40 and 8 layers (16 for S5, 8 here); "
-            "LSTMs reach 100 % on all. At desk scale only what small nets learn in some thousand steps: whether a "
-            "gridworld is at a wall, and the two laws of (abab)*; the published tasks are asked at paper scale."
+            "Judged are the tasks that the fewest nets know; published is the best of 25 nets. Published with T = 40 "
+            "and 8 layers (16 for S5, 8 here); LSTMs reach 100 % on all. At desk scale only what small nets learn in "
+            "some thousand steps: whether a gridworld is at a wall, and the two laws of (abab)*; the published tasks "
+            "are asked at paper scale."
         ],
     )
 
