@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 def check_tokens(vocab: int) -> None:
     """Refuse a vocabulary that no memory holds: the library would end the process."""
-    if vocab > MOST_TOKENS:
+    if whole("vocab", vocab) > MOST_TOKENS:
         raise ArgumentError(f"vocab={vocab}: must be at most {MOST_TOKENS:,}")
 
 
