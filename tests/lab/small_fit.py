@@ -100,14 +100,15 @@ def child(root, limit=None):
 def hunted(root, kills, seed):
     """Runs of the claim, each begun anew and killed at random until `kills` children died."""
     chance, died, finished = random.Random(seed), 0, 0
-    began = time.monotonic()
     run(root / "undisturbed")
-    whole, expected = time.monotonic() - began, contents(root / "undisturbed")
+    expected, began = contents(root / "undisturbed"), time.monotonic()
+    assert os.waitpid(child(root / "timed"), 0)[1] == 0
+    whole = time.monotonic() - began
     while died < kills:
         place = root / f"run-{finished}"
         while True:
             pid = child(place)
-            time.sleep(chance.uniform(0.05, 0.6) * whole)
+            time.sleep(chance.uniform(0.05, 0.7) * whole)
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             if not os.WIFSIGNALED(status):

@@ -160,3 +160,12 @@ def test_tables_of_numpy_are_tables():
     array = np.array([[1, 0], [0, 1]])
     assert from_table(array).table == ((1, 0), (0, 1))
     assert from_table(torch.tensor(array)).table == ((1, 0), (0, 1))
+
+
+@pytest.mark.parametrize("length", [1, 2, 6, 8, 9])
+def test_many_short_rows(length):
+    """Rows of a single word, and of one more token; in any order of memory."""
+    inputs = torch.randint(2, (length, 30_000), generator=torch.Generator().manual_seed(0)).T
+    world = from_table([[0, 1], [1, 0]])
+    assert torch.equal(world.simulate(inputs), inputs.cumsum(1) % 2)
+    assert torch.equal(world.simulate(inputs.contiguous()), inputs.cumsum(1) % 2)

@@ -71,7 +71,8 @@ def _by_words(
             index = now + number
             torch.index_select(packed, 0, index, out=out)
             now = after[index]
-        states[first : first + _ROWS] = found.T.contiguous().view(torch.uint8)
+        # A clone, as a single block counts as contiguous however far apart its numbers lie.
+        states[first : first + _ROWS] = found.T.clone(memory_format=torch.contiguous_format).view(torch.uint8)
     return states[:, : rows.shape[1]]
 
 
