@@ -34,6 +34,11 @@ WORK = {
     ("probes.classifier.train_classifier", "epochs"), ("probes.classifier.train_classifier", "least_updates"),
     ("bridges.lda.fit_topics", "passes"), ("bridges.lda.fit_topics", "iterations"), ("bridges.lda.infer", "iterations"),
     ("probes.text_topics.pair_attention", "resamples"),
+    *(
+        (f"theory.pruning.random_{which}", size)
+        for which in ("target", "network")
+        for size in ("width", "key_width", "hidden", "layers")
+    ),
 }  # fmt: skip
 """What says how much is to be done: a larger number is no mistake, it takes a while."""
 ANY = st.one_of(
