@@ -185,7 +185,7 @@ class Misleading:
             {"attention": "uniform", "uniform": "misleading"},
             ("attention to closers", "attention to the last open bracket", "uniform: attention to closers"),
         ),
-        Control("short prefixes", {"length": 12}, ("right without closers", "uniform: right without closers")),
+        Control("short prefixes", {"length": 8}, ("right without closers", "uniform: right without closers")),
         Control("values of closers a tenth smaller", {"closers": 0.9}, ("right with closers",)),
     ),
 )
