@@ -12,7 +12,7 @@ from sandtable.claims.automata.trained.nets import DESK_LSTM, GPT, PAPER, PAPER_
 from sandtable.claims.automata.trained.parity import MOST
 from sandtable.claims.automata.trained.positions import LINE, SINE, WORD
 from sandtable.claims.automata.trained.published import INDIRECT
-from sandtable.lab import Control, Evidence, Lab, Table, below, claim, exceeds, orders, passing
+from sandtable.lab import Control, Evidence, Lab, Table, claim, orders, passing
 from sandtable.lab.figures import curves, strips
 
 # -- indirect --------------------------------------------------------------------------------------------------------
@@ -111,6 +111,7 @@ def _hardest(scores: dict[str, np.ndarray], line: float) -> np.ndarray:
 # -- incomplete ------------------------------------------------------------------------------------------------------
 
 DROP, STEADY = 0.2, 0.01
+"""Asked of most nets: LSTMs all lose exactly nothing, and a mean without spread decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,8 @@ class Incomplete:
     id="automata/incomplete",
     statement=(
         "Where most labels are missing, GPTs learn a hard group far less well: with the same number of sequences "
-        "they lose 20 points as the share of labels that is revealed falls from all to the smallest. LSTMs lose less "
-        "than one."
+        "most lose 20 points as the share of labels that is revealed falls from all to the smallest. Most LSTMs lose "
+        "less than one."
     ),
     source=liu("Figures 3.7b and 3.19, incomplete supervision"),
     scales={
@@ -163,7 +164,10 @@ def incomplete(settings: Incomplete, lab: Lab) -> Evidence:
     gpt, lstm = ("LSTM", "GPT") if settings.exchanged else ("GPT", "LSTM")
     rows = [[reveal, *(float(v[:, i].mean()) for v in found.values())] for i, reveal in enumerate(settings.reveals)]
     return Evidence(
-        [exceeds("GPT", lost[gpt], DROP), below("LSTM", lost[lstm], STEADY)],
+        [
+            passing("GPT", lost[gpt], above=DROP, at_least=MOST),
+            passing("LSTM", lost[lstm], below=STEADY, at_least=MOST),
+        ],
         figures={
             "accuracy": lambda: curves(
                 settings.reveals,
