@@ -43,7 +43,7 @@ class Resets:
     names: tuple[tuple[str, int], ...] = (("Z2", 2), ("Z3", 1), ("V4", 2), ("S3", 2), ("S4", 1))
     limit: int = 20_000
     length: int = 100
-    rows: int = 10
+    rows: int = 50
     pad: bool = True
     instead: str = ""
     times: int = 1
@@ -124,7 +124,7 @@ class KrohnRhodes:
     limit_random: int = 1_100
     long: tuple[str, ...] = ("GRID4", "ABAB", "GRID9")
     length: int = 100
-    rows: int = 10
+    rows: int = 50
     shifted: bool = True
     instead: str = ""
     damage: str = "none"

@@ -35,7 +35,7 @@ class Corridors:
     limit: int = 13_200
     long: tuple[str, ...] = ("GRID9", "GRID9-STAY", "GRID4")
     length: int = 100
-    rows: int = 20
+    rows: int = 50
     padding: str = "S + 1"
     sentinel: bool = True
     final: str = "S − s"

@@ -32,7 +32,7 @@ class LogDepth:
     names: tuple[str, ...] = EVERY
     limit: int = 20_000
     length: int = 100
-    rows: int = 3
+    rows: int = 50
     lengths: tuple[int, ...] = (1, 2, 3, 5, 7, 8, 9, 16, 33, 64)
     turn: int = 1
     values: str = "later"

@@ -29,7 +29,7 @@ class Groups:
     method: str = "cocycle"
     limit: int = 20_000
     length: int = 100
-    rows: int = 10
+    rows: int = 50
     third: str = "N"
     instead: str = ""
     damage: str = "none"

@@ -28,7 +28,7 @@ class Counters:
     limit: int = 60_000
     longest: int = 12
     long: tuple[tuple[int, int], ...] = ((8, 100), (5, 1000))
-    rows: int = 4
+    rows: int = 50
     method: str = "counter"
     factor: float = 2.0
     with_start: bool = True
@@ -114,7 +114,7 @@ class Memories:
     limit: int = 60_000
     longest: int = 9
     long: tuple[tuple[int, int], ...] = ((9, 400), (2, 1000))
-    rows: int = 20
+    rows: int = 50
     bounds: tuple[tuple[int, int], ...] = ((2, 2), (2, 3), (2, 5), (3, 4), (2, 8), (4, 4), (16, 1), (3, 9), (9, 400))
     norm: str = "T·log(16nT) for nT < 16"
     method: str = "memory"
