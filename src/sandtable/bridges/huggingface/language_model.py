@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -135,18 +136,30 @@ class HuggingFaceModel(WithWords):
         self, ids: Int[Tensor, "row new"], at: Int[Tensor, " row"], hidden: Hidden | None, **inputs: Any
     ) -> tuple[Float[Tensor, "row vocab"], Float[Tensor, "row width"] | None]:
         """One forward pass: logits and hidden state at token `at` of every row."""
+        place = at
         if ids.shape[1] > 1 and "logits_to_keep" in self._takes:
-            inputs["logits_to_keep"] = at[:, None]
+            inputs["logits_to_keep"], place = self._kept(at)
         if "position_ids" not in self._takes:
             inputs.pop("position_ids", None)
-        tap = None if hidden is None or not self._taps else Tap(self.network, hidden, at)
-        if hidden is not None and tap is None:
+        tap = None
+        if hidden is not None and self._taps:
+            tap = Tap(self.network, hidden, place if hidden.normed else at)  # the head only sees what is kept
+        elif hidden is not None:
             inputs["output_hidden_states"] = True
         with nullcontext() if tap is None else tap:
             out = self.network(input_ids=ids, return_dict=True, **inputs)
         state = None if hidden is None else self._state(out, hidden, at) if tap is None else tap.state
-        logits = pick(out.logits, at)
+        logits = pick(out.logits, place)
         return logits if logits.dtype.itemsize >= 4 else logits.float(), state
+
+    def _kept(self, at: Int[Tensor, " row"]) -> tuple[Tensor, Int[Tensor, " row"]]:
+        """Positions that logits are wanted of, and where those of each row then are.
+
+        Before transformers 5.23 all rows share their positions.
+        """
+        if hasattr(sys.modules[type(self.network).__module__], "slice_logits_to_keep"):
+            return at[:, None], torch.zeros_like(at)
+        return at.unique(return_inverse=True)
 
     def _state(self, out: Any, hidden: Hidden, at: Tensor) -> Tensor:
         if hidden.layer == self.layers and not hidden.normed:
