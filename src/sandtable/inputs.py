@@ -60,10 +60,9 @@ NEVER_WRITTEN = (PAD, MASK, LENGTH)
 
 def allowed(logits: Float[Tensor, "... vocab"]) -> Float[Tensor, "... vocab"]:
     """Logits of −∞ for what no target contains."""
-    hidden = torch.zeros(logits.shape[-1], dtype=logits.dtype, device=logits.device)
-    for token in NEVER_WRITTEN:
-        hidden[token] = -torch.inf
-    return logits + hidden
+    ids = torch.arange(logits.shape[-1], device=logits.device)
+    never = torch.stack([ids == token for token in NEVER_WRITTEN]).any(0)
+    return logits.masked_fill(never, -torch.inf)
 
 
 RESERVED = 4

@@ -369,6 +369,21 @@ def test_latents_are_the_stack(world):
         assert ended == isinstance(world, DyckWords)
 
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("world", [DyckPrefixes(), DyckWords(), DyckWords(types=3, length=12)])
+def test_drawing_for_several_is_drawing_one_by_one(world, device):
+    together = world.sample_each(9, [rng(1), rng(2), rng(3)], device)
+    alone = [world.sample(9, rng(seed)) for seed in (1, 2, 3)]
+    assert torch.equal(together.x.cpu(), torch.cat([batch.x for batch in alone]))
+    assert torch.equal(together.mask.cpu(), torch.cat([batch.mask for batch in alone]))
+    for name, latent in together.latents.items():
+        assert torch.equal(latent.cpu(), torch.cat([batch.latents[name] for batch in alone])), name
+    assert world.sample_each(9, [], device).x.shape == (0, together.x.shape[1])
+
+
 def test_no_rows_and_other_sizes():
     assert DyckPrefixes().sample(0, rng()).x.shape == (0, 29)
     assert DyckWords().sample(0, rng()).x.shape == (0, 30)

@@ -21,7 +21,8 @@ from sandtable.models import match_names
 from sandtable.objectives import Example, Objective, Params, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.interruption import Interruption
-from sandtable.training.optimizers import Optimizer, State
+from sandtable.training.optimizers import Optimizer, State, wide
+from sandtable.training.parcels import pack
 from sandtable.training.schedules import Freezing, Schedule
 from sandtable.training.streams import Feed, Supply, stream
 
@@ -99,13 +100,23 @@ class Trainer:
         self.params = self._start(model, numbers, seeds)
         trainable = [name for name, p in model.named_parameters() if p.requires_grad]
         self.trainable = trainable
-        self.optimizer: dict[str, State] = {name: plan.optimizer.start(self.params[name]) for name in trainable}
+        self.parcels = pack(self.params, trainable, plan.optimizer, plan.freezing, plan.steps)
+        # Views from here on: what an update does to a parcel shows in its parameters.
+        self.optimizer: dict[str, State] = {name: {} for name in trainable}
+        for parcel in self.parcels:
+            self.params |= parcel.spread(parcel.values, self.params)
+            for key, value in parcel.state.items():
+                for name, part in parcel.spread(value, self.params).items():
+                    self.optimizer[name][key] = part
         every = {key: [row[key] for row in numbers] for key in numbers[0]}
         self.numbers = {key: torch.tensor(v, dtype=plan.dtype, device=plan.device) for key, v in every.items()}
         self.l2_names = match_names(plan.l2_on, list(self.params)) if bool((self.numbers["l2"] > 0).any()) else []
         self.averaging = bool((self.numbers["ema"] > 0).any())
         self.clipping = bool(torch.isfinite(self.numbers["clip"]).any())
+        self.averages = [parcel.values.clone() for parcel in self.parcels] if self.averaging else []
         self.ema = {name: value.clone() for name, value in self.params.items()} if self.averaging else {}
+        for parcel, average in zip(self.parcels, self.averages, strict=False):
+            self.ema |= parcel.spread(average, self.params)
         self.active = torch.ones(self.size, dtype=torch.bool, device=plan.device)
         self.rate = self.numbers["lr"].clone()
         self.history: dict[str, Tensor] = {}
@@ -170,27 +181,27 @@ class Trainer:
     def _update(self, example: Any, shared: bool, names: Sequence[str]) -> dict[str, Tensor]:
         """One step of every active model, in place; returns loss and metrics before it."""
         losses, metrics, grads = self._gradients(example, shared, names)
+        chosen = set(names)
+        parcels = [parcel for parcel in self.parcels if parcel.names[0] in chosen]
+        moves = [parcel.gather(grads) for parcel in parcels]
         per_model = dict(self.numbers)
         if self.clipping or self.plan.tol is not None or "gradient_norm" in self._needs:
-            norm = torch.stack([g.square().reshape(self.size, -1).sum(1) for g in grads.values()]).sum(0).sqrt()
+            norm = torch.stack([g.square().reshape(self.size, -1).sum(1) for g in moves]).sum(0).sqrt()
             per_model["gradient_norm"] = norm
             if self.plan.tol is not None:
                 self.active.logical_and_(~(norm <= self.plan.tol))
             if self.clipping:
                 factor = (self.numbers["clip"] / norm.clamp_min(1e-30)).clamp_max(1.0)
-                grads = {name: g * factor.reshape(-1, *(1,) * (g.ndim - 1)) for name, g in grads.items()}
+                moves = [g * wide(factor, g) for g in moves]
                 per_model["gradient_norm"] = norm * factor
-        for name, grad in grads.items():
-            kept = [self.params[name], *self.optimizer[name].values()]
+        for parcel, move in zip(parcels, moves, strict=True):
+            kept = [parcel.values, *parcel.state.values()]
             before = [t.clone() for t in kept] if self.plan.tol is not None else []
-            self.plan.optimizer.update(self.params[name], grad, self.optimizer[name], self.rate, per_model)
+            self.plan.optimizer.update(parcel.values, move, parcel.state, self.rate, per_model)
             for tensor, old in zip(kept, before, strict=False):
-                on = self.active.reshape(-1, *(1,) * (tensor.ndim - 1))
-                tensor.copy_(torch.where(on, tensor, old))
-        if self.averaging:
-            for name, value in self.params.items():
-                decay = self.numbers["ema"].reshape(-1, *(1,) * (value.ndim - 1))
-                self.ema[name].lerp_(value, 1 - decay)
+                tensor.copy_(torch.where(wide(self.active, tensor), tensor, old))
+        for parcel, average in zip(self.parcels, self.averages, strict=False):
+            average.lerp_(parcel.values, 1 - wide(self.numbers["ema"], average))
         return {"loss": losses.detach(), **{name: value.detach() for name, value in metrics.items()}}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -205,19 +206,38 @@ class BoundedDyck:
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
-    def _draw(self, n: int, positions: int, generator: torch.Generator) -> Batch:
-        """`n` rows ⟨bos⟩ and `positions` further tokens, following `_opening`; all rows take a step at a time.
+    @property
+    def _positions(self) -> int:
+        """Tokens of a row after ⟨bos⟩."""
+        raise NotImplementedError
 
-        One uniform number u decides a token: it opens if u < p = P(open), and then u/p, uniform again, gives the type.
+    def sample(self, n: int, generator: torch.Generator) -> Batch:
+        """`n` rows. `latents`, after every position: the `depth`, the type on `top` of the stack and where it was
+        opened (`opener`; −1: empty), and the `symbol` of the token."""
+        return self.sample_each(n, [generator])
+
+    def sample_each(self, n: int, generators: Sequence[torch.Generator], device: str | torch.device = "cpu") -> Batch:
+        """`n` rows from every generator, one generator after another: the same on every device.
+
+        All rows take a step at a time. One uniform number u, drawn on the CPU, decides a token: it opens if u < p =
+        P(open), and then u/p, uniform again, gives the type.
         """
         whole("n", n, least=0)
+        positions = self._positions
+        uniform = [torch.rand(positions, n, generator=generator) for generator in generators]
+        return self._walk((torch.cat(uniform, dim=1) if uniform else torch.empty(positions, 0)).to(device))
+
+    def _walk(self, uniform: Float[Tensor, "token row"]) -> Batch:
+        """The rows that these numbers stand for, which are used up."""
+        (positions, n), device = uniform.shape, uniform.device
         opening = self._opening.float()
         ends = bool((opening[:, 0] < 1).any())
-        uniform = torch.rand(positions, n, generator=generator)
+        opening = opening.to(device)
         integer = torch.int32 if n * (positions + 2) < 2**31 else torch.int64
-        columns = torch.arange(n, dtype=integer)
-        depths = torch.zeros(positions + 1, n, dtype=integer)
-        opens, ended = torch.empty(positions, n, dtype=torch.bool), torch.zeros(positions + 1, n, dtype=torch.bool)
+        columns = torch.arange(n, dtype=integer, device=device)
+        depths = torch.zeros(positions + 1, n, dtype=integer, device=device)
+        opens = torch.empty(positions, n, dtype=torch.bool, device=device)
+        ended = torch.zeros(positions + 1, n, dtype=torch.bool, device=device)
         # Entry (r, column) of `last` says where in it the opener of the last open bracket stands after token r − 1 (one
         # row is in front). Popping it brings back what held before it was pushed, one row up; ⟨bos⟩ means nothing open.
         last = (columns + n).repeat(positions + 2, 1)

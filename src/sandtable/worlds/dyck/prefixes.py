@@ -39,10 +39,9 @@ class DyckPrefixes(BoundedDyck):
         opening[:, 0], opening[:, -1] = 1.0, 0.0
         return opening
 
-    def sample(self, n: int, generator: torch.Generator) -> Batch:
-        """`n` rows of 1 + N tokens. `latents`, after every position: the `depth`, the type on `top` of the stack and
-        where it was opened (`opener`; −1: empty), and the `symbol` of the token."""
-        return self._draw(n, self.length, generator)
+    @property
+    def _positions(self) -> int:
+        return self.length
 
     def support(self) -> Expectation:
         """Every row with its probability; `count_prefixes(length)` of them."""

@@ -93,10 +93,9 @@ class DyckWords(BoundedDyck):
     def _possible(self) -> bool:
         return self._backward[1]
 
-    def sample(self, n: int, generator: torch.Generator) -> Batch:
-        """`n` rows of `most` + 2 tokens. `latents`, after every position: the `depth`, the type on `top` of the stack
-        and where it was opened (`opener`; −1: empty), and the `symbol` of the token."""
-        return self._draw(n, self.most + 1, generator)
+    @property
+    def _positions(self) -> int:
+        return self.most + 1
 
     def support(self) -> Expectation:
         """Every row with its probability."""

@@ -199,7 +199,7 @@ def learned(settings: Met, lab: Lab) -> np.ndarray:
             ("short at 0.9", "short at 0.95", "rare pairs of common counts"),
         ),
     ),
-    seeds=MANY["desk"],
+    seeds=48,  # 32 left rate 0.05 undecided at seeds 0 to 31: 0.986 [0.963, 0.998]
 )
 def coverage_of_pairs(settings: Met, lab: Lab) -> Evidence:
     able = learned(settings, lab)

@@ -51,7 +51,7 @@ def by_positions(settings: Positions, lab: Lab, task: str) -> dict[str, np.ndarr
     source=liu("Figure 3.22, sinusoidal and linear positions"),
     scales={"desk": DESK, "paper": FULL},
     controls=(Control("kinds exchanged", {"exchanged": True}, ("gridworld", "(abab)*")),),
-    seeds=8,
+    seeds=48,  # eight left (abab)* undecided at seeds 0 to 7: 0.013 [−0.021, 0.075]
 )
 def positions(settings: Positions, lab: Lab) -> Evidence:
     found = {"gridworld": by_positions(settings, lab, settings.grid), "(abab)*": by_positions(settings, lab, WORD)}
