@@ -258,7 +258,7 @@ def main() -> None:
                 own = build(nets, source, length, chosen.steps)
                 if kind == "graphs":
                     check(own, ways(nets, source, length, chosen.steps), dtype)
-                if chosen.peer:
+                if chosen.peer and kind == "library":  # it launches its kernels one by one in any case
                     own["T5"] = peer(chosen.size, source, length, dtype, made)
                 show(length, timed(own, repeats, chosen.device), chosen.steps)
 

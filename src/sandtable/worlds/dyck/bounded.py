@@ -275,7 +275,7 @@ class BoundedDyck:
             mask[1:] = ~ended[:-1]
         latents = {"depth": depths, "top": tops, "opener": openers, "symbol": symbols}
         batch = Batch(x=x, mask=mask, latents=latents, vocab=self.vocab)
-        return batch.map(lambda t: torch.empty(t.T.shape, dtype=_wide(t)).copy_(t.T))
+        return batch.map(lambda t: torch.empty(t.T.shape, dtype=_wide(t), device=t.device).copy_(t.T))
 
 
 def _wide(tensor: Tensor) -> torch.dtype:
