@@ -91,7 +91,7 @@ def law(settings: Law, lab: Lab) -> Evidence:
 # -- trained ---------------------------------------------------------------------------------------------------------
 
 
-RELATIVE = 0.15
+RELATIVE = 0.1
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def agreement(lab: Lab, net: Net, inputs: int) -> measures.Rows:
     id="gmlm/dialect-mixing",
     statement=(
         "Trained refiners that draw all N words of a dialect task in one pass mix its two dialects as a product of "
-        "marginals does: starting from [MASK]s, all words agree in a share 2^(1 − N) of answers (within 15 %). "
+        "marginals does: starting from [MASK]s, all words agree in a share 2^(1 − N) of answers (within 10 %). "
         "Starting from random words, which all positions see, they agree more often."
     ),
     source=li2024("section 4.4 (multimodality), worked out for the dialect task"),
