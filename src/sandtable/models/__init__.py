@@ -7,7 +7,7 @@ activations beside the output. `Stack` holds many models of one shape and runs t
 """
 
 from sandtable.inputs import Bag, Documents, Encoded, Inputs, Pair, Selected, Tokens
-from sandtable.models.activations import ActivationCache
+from sandtable.models.activations import ActivationCache, Edit
 from sandtable.models.attention import AlibiAttention, Attention, RotaryAttention, SoftmaxAttention, UniformAttention
 from sandtable.models.blocks import MLP, Block, DeepMLP, GatedMLP, LayerNorm, RMSNorm, UnitNorm
 from sandtable.models.cache import Cache
@@ -32,6 +32,7 @@ __all__ = [
     "Constant",
     "DeepMLP",
     "Documents",
+    "Edit",
     "Encoded",
     "FanIn",
     "GatedMLP",

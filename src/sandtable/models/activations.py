@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, nearest
+from sandtable.models.attention import Tap, silent
 
 NamesFilter = str | Sequence[str] | Callable[[str], bool] | None
 """Which activations to keep: all (None), one name or shell pattern, several, or those for which a function is true."""
+Edit = Callable[[Tensor], Tensor]
+"""What is put in the place of an activation."""
 _IN_MLP = ("pre", "pre_linear", "post")
 _IN_BLOCK = ("resid_pre", "resid_mid", "resid_post", "attn_out", "mlp_out")
 _IN_ATTENTION = ("q", "k", "v", "z", "rot_q", "rot_k", "attn_scores", "pattern")
@@ -69,3 +73,32 @@ def chosen(names: Sequence[str], wanted: NamesFilter) -> list[str]:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise ArgumentError(f"names_filter={pattern!r}: no such activation{nearest(pattern, names)}")
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def tapped(
+    run: Callable[[Tap], Tensor], want: Sequence[str], edits: Mapping[str, Edit] | None, names: Callable[[], list[str]]
+) -> Any:
+    """What `run(tap)` returns; with `want` the pair of it and the activations of these names.
+
+    `edits` maps names or shell patterns to what goes on in the place of an activation: all that fit, in their order.
+    `names` are the activations that there are, for the message when one asked for is not among them.
+    """
+    if not want and not edits:
+        return run(silent)
+    edits, found, edited = edits or {}, {}, set()
+
+    def tap(name: str, tensor: Tensor) -> Tensor:
+        for pattern, edit in edits.items():
+            if fnmatchcase(name, pattern):
+                tensor = edit(tensor)
+                edited.add(pattern)
+        if name in want:
+            found[name] = tensor
+        return tensor
+
+    out = run(tap)
+    for asked, wanted, seen in (("want", want, found), ("edits", edits, edited)):
+        for name in wanted:
+            if name not in seen:
+                raise ArgumentError(f"{asked}={name!r}: no such activation{nearest(name, names())}")
+    return (out, {name: found[name] for name in want}) if want else out

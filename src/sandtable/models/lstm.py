@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, typed, whole
 from sandtable.inputs import Tokens
-from sandtable.models.attention import Tap, inside, silent
+from sandtable.models.activations import Edit, tapped
+from sandtable.models.attention import Tap, inside
 from sandtable.models.initial import Initial, Normal, Uniform
 from sandtable.models.transformer import MOST_LAYERS, Embedding, Unembedding, match_names
 
@@ -92,18 +93,20 @@ class LSTM(nn.Module):
         """Everything that decides what this model computes before training."""
         return dict(kind="LSTM", config=self.config)
 
-    def forward(self, inputs: Tensor | Tokens, want: Sequence[str] = ()) -> Any:
-        """Logits at every position; with `want` ("layers.0.hook_h", …) also those activations."""
+    def forward(
+        self, inputs: Tensor | Tokens, want: Sequence[str] = (), edits: Mapping[str, Edit] | None = None
+    ) -> Any:
+        """Logits at every position; with `want` ("layers.0.hook_h", …) also those activations, as `edits` left them."""
         ids = inputs.ids if isinstance(inputs, Tokens) else inputs
         if isinstance(inputs, Tokens) and inputs.mask is not None:
             raise ArgumentError("Tokens with a mask: an LSTM reads every position; pad on the right without a mask")
-        found: dict[str, Tensor] = {}
+        return tapped(lambda tap: self._run(ids, tap), want, edits, self.hook_names)
 
-        def keep(name: str, tensor: Tensor) -> Tensor:
-            found[name] = tensor
-            return tensor
+    def hook_names(self) -> list[str]:
+        """The activations that `forward(ids, want=…)` can return."""
+        return [f"layers.{i}.hook_h" for i in range(len(self.layers))]
 
-        tap: Tap = keep if want else silent
+    def _run(self, ids: Tensor, tap: Tap) -> Tensor:
         first = self.layers[0]
         assert isinstance(first, LSTMLayer)
         # Tokens are few: their share of the gates is worked out once for each, not once for each position.
@@ -113,8 +116,4 @@ class LSTM(nn.Module):
         weight, bias = self.unembed.W_U, self.unembed.b_U
         assert weight is not None
         assert bias is not None
-        logits = x @ weight + bias
-        for name in want:
-            if name not in found:
-                raise ArgumentError(f"want={name!r}: no such activation{nearest(name, list(found))}")
-        return (logits, {name: found[name] for name in want}) if want else logits
+        return x @ weight + bias

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, typed, whole
 from sandtable.inputs import LENGTH, RESERVED, Encoded, Pair
+from sandtable.models.activations import Edit, tapped
 from sandtable.models.attention import Tap, inside, silent
 from sandtable.models.blocks import MLP, RMSNorm
 from sandtable.models.initial import Constant, Initial, Normal
@@ -38,8 +39,8 @@ class EncoderBlock(nn.Module):
     def forward(self, x: Tensor, bias: Tensor, tap: Tap) -> Tensor:
         inner = self.ln1(x)
         pattern = self.attn.pattern(inner, self.attn.keys(inner), bias, inside("attn", tap))
-        x = x + self.attn.mix(pattern, self.attn.values(inner))
-        return tap("hook_resid_post", x + self.mlp(self.ln2(x), inside("mlp", tap)))
+        x = x + tap("hook_attn_out", self.attn.mix(pattern, self.attn.values(inner)))
+        return tap("hook_resid_post", x + tap("hook_mlp_out", self.mlp(self.ln2(x), inside("mlp", tap))))
 
 
 class Held(NamedTuple):
@@ -95,16 +96,16 @@ class DecoderBlock(nn.Module):
         keys, values = self.attn.keys(inner), self.attn.values(inner)
         if before is not None:
             keys, values = torch.cat([before.keys, keys], 1), torch.cat([before.values, values], 1)
-        x = x + self.attn.mix(self.attn.pattern(inner, keys, bias, inside("attn", tap)), values)
+        x = x + tap("hook_attn_out", self.attn.mix(self.attn.pattern(inner, keys, bias, inside("attn", tap)), values))
         other = None
         if self.positional is not None and held.positional is not None:
             other = self.positional.values(x)
             if before is not None and before.positional is not None:
                 other = torch.cat([before.positional, other], 1)
-            x = x + self.positional.mix(held.positional, other)
+            x = x + tap("hook_positional_out", self.positional.mix(held.positional, other))
         pattern = self.cross.pattern(self.ln2(x), held.keys, source, inside("cross", tap))
-        x = x + self.cross.mix(pattern, held.values)
-        x = tap("hook_resid_post", x + self.mlp(self.ln3(x), inside("mlp", tap)))
+        x = x + tap("hook_cross_out", self.cross.mix(pattern, held.values))
+        x = tap("hook_resid_post", x + tap("hook_mlp_out", self.mlp(self.ln3(x), inside("mlp", tap))))
         return x, Written(keys, values, other)
 
 
@@ -250,14 +251,12 @@ class Seq2Seq(nn.Module):
 
     # -- forward -----------------------------------------------------------------------------------------------------
 
-    def forward(self, inputs: Pair | Encoded, want: Sequence[str] = ()) -> Any:
-        """Logits "batch position vocab"; with `want`, the pair (logits, {name: activation})."""
-        tap, found = catching(want)
-        logits = self._run(inputs, tap)
-        for name in want:
-            if name not in found:
-                raise ArgumentError(f"want={name!r}: no such activation{nearest(name, self.hook_names())}")
-        return (logits, found) if want else logits
+    def forward(self, inputs: Pair | Encoded, want: Sequence[str] = (), edits: Mapping[str, Edit] | None = None) -> Any:
+        """Logits "batch position vocab"; with `want`, the pair (logits, {name: activation}).
+
+        `edits` maps names or shell patterns to what goes on in the place of these activations.
+        """
+        return tapped(lambda tap: self._run(inputs, tap), want, edits, self.hook_names)
 
     def hook_names(self) -> list[str]:
         """The activations that `forward(pair, want=…)` can return."""
@@ -276,7 +275,7 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Float[Tensor, "batch source width"], Float[Tensor, "batch length"]]:
         """What the decoder reads of the source, and the scores of target lengths 1, 2, …"""
         start = torch.full_like(source[..., :1], LENGTH)
-        x = F.embedding(torch.cat([start, source], -1), self.embed.W_E)
+        x = tap("hook_source_embed", F.embedding(torch.cat([start, source], -1), self.embed.W_E))
         if self.W_source is not None:
             x = x + F.pad(first(self.W_source, source.shape[-1]), (0, 0, 1, 0))
         places = torch.arange(source.shape[-1] + 1, device=source.device)
@@ -312,7 +311,7 @@ class Seq2Seq(nn.Module):
 
     def write(self, target: Int[Tensor, "batch position"], prepared: Prepared, tap: Tap = silent) -> Tensor:
         """The logits at all positions of the target: one pass of the decoder."""
-        x = F.embedding(target, self.embed.W_E)
+        x = tap("hook_embed", F.embedding(target, self.embed.W_E))
         for i, (block, held) in enumerate(zip(self.layers, prepared.layers, strict=True)):
             x, _ = block(x, held, None, prepared.bias, prepared.source, inside(f"decoder.{i}", tap))
         return self._head(x, tap)

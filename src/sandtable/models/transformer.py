@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
-from sandtable.models.activations import ActivationCache, NamesFilter, chosen
+from sandtable.models.activations import ActivationCache, Edit, NamesFilter, chosen, tapped
 from sandtable.models.attention import (
     ATTENTIONS,
     AlibiAttention,
@@ -22,7 +22,6 @@ from sandtable.models.attention import (
     RotaryAttention,
     Tap,
     inside,
-    silent,
     take,
 )
 from sandtable.models.blocks import MLPS, NORMS, Block
@@ -32,9 +31,6 @@ from sandtable.models.positions import POSITIONS
 
 IN_ATTENTION: dict[str, type[Attention]] = {"rotary": RotaryAttention, "alibi": AlibiAttention}
 """Positions that only attention knows of."""
-Edit = Callable[[Tensor], Tensor]
-"""What is put in the place of an activation."""
-NO_EDITS: Mapping[str, Edit] = {}
 DEFAULT_INITIAL: dict[str, Initial] = {"*.b*": Constant(0.0), "*ln*.w": Constant(1.0), "*": Normal(0.02)}
 
 
@@ -250,9 +246,11 @@ class Transformer(nn.Module):
         """Logits; with `want`, the pair (logits, {name: activation}). `hook_names` lists what can be asked for.
 
         `edits` replace activations on their way: what is computed after `name` goes on from `edits[name](activation)`.
+        A name may be a shell pattern, and then stands for all activations that it fits.
         """
         run = self._by_type if isinstance(inputs, Bag | Documents) else self._by_position
-        return self._tapped(want, lambda tap: run(inputs, tap), edits or {})  # pyright: ignore[reportArgumentType]
+        call = lambda tap: run(inputs, tap)  # noqa: E731  # pyright: ignore[reportArgumentType]
+        return tapped(call, want, edits, self.hook_names)
 
     @torch.no_grad()
     def extend(
@@ -287,7 +285,7 @@ class Transformer(nn.Module):
                 x = block.extend(x, positions, partial(cache.put, i, used), seen, inside(f"blocks.{i}", tap))
             return self._head(x, tap, at)
 
-        return self._tapped(want, run)
+        return tapped(run, want, None, self.hook_names)
 
     def _check_extension(self, ids: Tensor, positions: Tensor, cache: Cache, at: Tensor | None) -> int:
         """How many slots of the cache are in use after these tokens."""
@@ -306,26 +304,6 @@ class Transformer(nn.Module):
         if at is not None and (at.shape != ids.shape[:1] or not 0 <= int(at.min()) <= int(at.max()) < ids.shape[1]):
             raise ArgumentError(f"at={at.tolist()}: must name one of the {ids.shape[1]} new tokens of every row")
         return high + 1
-
-    def _tapped(self, want: Sequence[str], run: Callable[[Tap], Tensor], edits: Mapping[str, Edit] = NO_EDITS) -> Any:
-        """The result of `run`; with `want` also the activations of those names that it tapped, after their edits."""
-        if not want and not edits:
-            return run(silent)
-        found: dict[str, Tensor] = {}
-
-        def tap(name: str, tensor: Tensor) -> Tensor:
-            if name in edits:
-                tensor = edits[name](tensor)
-            if name in want or name in edits:
-                found[name] = tensor
-            return tensor
-
-        logits = run(tap)
-        for asked, names in (("want", want), ("edits", edits)):
-            for name in names:
-                if name not in found:
-                    raise ArgumentError(f"{asked}={name!r}: no such activation{nearest(name, self.hook_names())}")
-        return (logits, {name: found[name] for name in want}) if want else logits
 
     def hook_names(self) -> list[str]:
         """The activations that `forward(tokens, want=…)` can return."""

@@ -9,6 +9,7 @@ from sandtable.objectives.automata import EveryState, RandomShift, RevealedState
 from sandtable.objectives.base import Apply, Example, Objective, OneForward, Params
 from sandtable.objectives.brackets import NextBracket
 from sandtable.objectives.copying import Copying
+from sandtable.objectives.dropout import Dropout
 from sandtable.objectives.masked_blocks import MaskedBlocks
 from sandtable.objectives.masked_lm import MaskedLM
 from sandtable.objectives.next_token import NextToken
@@ -18,6 +19,7 @@ from sandtable.objectives.refinement import Refinement, TeacherForcing
 __all__ = [
     "Apply",
     "Copying",
+    "Dropout",
     "EveryState",
     "Example",
     "MaskedBlocks",

@@ -125,8 +125,8 @@ class RandomShift:
         return {"start": start.to(batch.x.device), "of": self.objective.draw_block(batch, generator, steps)}
 
     def loss(self, apply: Apply, params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]:
-        def shifted(params: Params, ids: Tensor) -> Any:
-            return apply(params, Tokens(ids, None, example["start"]))
+        def shifted(params: Params, ids: Tensor, *args: Any, **options: Any) -> Any:
+            return apply(params, Tokens(ids, None, example["start"]), *args, **options)
 
         return self.objective.loss(shifted, params, example["of"])
 

@@ -15,7 +15,9 @@ Example = Mapping[str, Any]
 """Everything a loss needs besides the parameters: a dictionary of tensors, or of tuples and dictionaries of them."""
 
 Apply = Callable[..., Any]
-"""`apply(params, inputs, want=())`: one forward pass; with `want` it also returns the named activations."""
+"""`apply(params, inputs, want=(), edits=None)`: one forward pass; with `want` it also returns the named activations.
+
+`edits` replace activations on their way, see `Transformer.forward`."""
 
 Params = Mapping[str, Tensor]
 

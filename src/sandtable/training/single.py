@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
 from sandtable.arguments import ArgumentError, nearest, one_of, place, typed
+from sandtable.models import Edit
 from sandtable.objectives import Example, Objective, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.recipe import Recipe, as_report, writing_to
@@ -148,9 +149,14 @@ class SingleTrainer(Trainer):
         return records[0][None], wide_metrics, {n: g[None] for n, g in zip(names, grads, strict=True)}
 
     def _apply(
-        self, own: Mapping[str, Tensor], params: Mapping[str, Tensor], inputs: Any, want: Sequence[str] = ()
+        self,
+        own: Mapping[str, Tensor],
+        params: Mapping[str, Tensor],
+        inputs: Any,
+        want: Sequence[str] = (),
+        edits: Mapping[str, Edit] | None = None,
     ) -> Any:
-        options = {"want": want} if want else {}
+        options = ({"want": want} if want else {}) | ({"edits": edits} if edits else {})
         device = torch.device(self.plan.device).type
         with torch.autocast(device, torch.bfloat16, enabled=self.precision == "bfloat16"):
             if params is own:  # called as it is, so that gradient checkpointing recomputes with the same parameters

@@ -17,7 +17,7 @@ from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
 from sandtable.arguments import ArgumentError
-from sandtable.models import match_names
+from sandtable.models import Edit, match_names
 from sandtable.objectives import Example, Objective, Params, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.interruption import Interruption
@@ -147,8 +147,10 @@ class Trainer:
         """Every model's loss and its objective's metrics."""
         objective: Objective = self.supply.objective
 
-        def apply(params: Params, inputs: Any, want: Sequence[str] = ()) -> Any:
-            options = {"want": want} if want else {}
+        def apply(
+            params: Params, inputs: Any, want: Sequence[str] = (), edits: Mapping[str, Edit] | None = None
+        ) -> Any:
+            options = ({"want": want} if want else {}) | ({"edits": edits} if edits else {})
             return functional_call(self.model, dict(params), (inputs,), options)
 
         def one(params: Params, example: Example) -> tuple[Tensor, dict[str, Tensor]]:

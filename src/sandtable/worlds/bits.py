@@ -63,8 +63,7 @@ def write_bits(
 
 def tensor_bits(seeds: Int[Tensor, " row"], count: int) -> Int[Tensor, "row count"]:
     """`random_bits` in tensors, whose whole numbers are signed: products wrap, shifts drag the sign along."""
-    steps = torch.from_numpy(_steps(count).view(np.int64)).to(seeds.device)
-    bits = seeds[:, None] + steps
+    bits = seeds[:, None] + torch.arange(1, count + 1, device=seeds.device) * (_STEP - 2**64)
     for shift, factor in _ROUNDS:
         bits ^= (bits >> shift).bitwise_and_(2 ** (64 - shift) - 1)
         if factor != 1:
