@@ -1,4 +1,4 @@
-"""Dropout: masks against numpy's, on average nothing changes, alike however models are stacked, and only in training."""
+"""Dropout: masks against numpy, nothing changes on average, alike in any stack, and only in training."""
 
 from functools import partial
 
