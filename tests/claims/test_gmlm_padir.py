@@ -1,5 +1,6 @@
 """What the claims on translation measure, against counting by hand and against decoding once more."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -44,13 +45,10 @@ def net():
 def test_targets_of_the_world_get_full_marks(task):
     net = Net(task, size=SIZE)
     batch = net.world.sample(50, torch.Generator().manual_seed(0))
-    scores = measures._scores(net, batch, batch.x)
-    assert [scores[name] for name in ("valid", "exact", "accuracy", "overlap")] == [
-        1,
-        1,
-        1,
-        pytest.approx(_said(batch)),
-    ]
+    scores = measures._scores(net, batch, batch.x, "given")
+    assert [scores[name] for name in ("valid", "any length", "exact", "accuracy", "as long")] == [1] * 5
+    assert scores["overlap"] == pytest.approx(_said(batch))
+    assert scores["words"] == pytest.approx(float(batch.latents["length"].double().mean()) - 1)
     assert scores["stutter"] == scores["incidence"] == 0
 
 
@@ -62,6 +60,30 @@ def given(batch):
 def _said(batch):
     """An empty target has no word that could be right."""
     return float((batch.mask.sum(1) > 1).double().mean())
+
+
+def test_with_a_length_given_only_answers_that_have_it_are_right():
+    """Against every subsequence of the source of the given length; at any length ⟨eos⟩ alone is a subsequence."""
+    net = Net("drop", size=SIZE)
+    batch = net.world.sample(200, torch.Generator().manual_seed(2))
+    tokens = batch.x[:, torch.randperm(5, generator=torch.Generator().manual_seed(3))].sort(1, descending=True).values
+    tokens = torch.where(torch.arange(200)[:, None] % 3 == 0, batch.x.roll(1, 0), tokens)
+    tokens = torch.where(torch.arange(200)[:, None] % 3 == 1, batch.x, tokens)
+    tokens[::5] = torch.tensor([EOS, *[PAD] * 4])
+    expected = []
+    for row, source, length in zip(tokens.tolist(), given(batch).tolist(), batch.latents["length"], strict=True):
+        words = [symbol + net.world.symbols for symbol in source]
+        every = itertools.combinations(words, int(length) - 1)
+        expected.append(row in [[*few, EOS, *[PAD] * (4 - len(few))] for few in every])
+    assert measures.valid(net, batch, tokens, "given").tolist() == expected
+    scores = [measures._scores(net, batch, tokens, lengths) for lengths in ("given", "own")]
+    assert scores[0]["valid"] == pytest.approx(np.mean(expected))
+    assert 0.2 < scores[0]["valid"] < 0.9
+    assert scores[0]["any length"] == scores[1]["valid"] > scores[0]["valid"] + 0.1
+    nothing = torch.tensor([[EOS, *[PAD] * 4]]).expand(200, -1)
+    scores = [measures._scores(net, batch, nothing, lengths) for lengths in ("given", "own")]
+    assert scores[1]["valid"] == 1
+    assert scores[0]["valid"] == scores[0]["as long"] == float((batch.latents["length"] == 1).double().mean())
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -127,6 +149,10 @@ def test_refiners_can_find_their_own_lengths(lab, net):
         (refinement.converges, refinement.Converges(size=SIZE)),
         (refinement.converges, refinement.Converges(size=SIZE, nets="several right")),
         (refinement.converges, refinement.Converges(size=SIZE, nets="untrained")),
+        (refinement.remasking, refinement.Remasking(size=SIZE)),
+        (refinement.remasking, refinement.Remasking(size=SIZE, every_word=True)),
+        (stutter.self_attention, stutter.Attention(size=SIZE, inputs=60)),
+        (stutter.cross_attention, stutter.Attention(size=SIZE, inputs=60)),
     ],
 )
 def test_claims_run(lab, measure, settings):
@@ -138,7 +164,38 @@ def test_claims_run(lab, measure, settings):
 def test_dropped_stutter_is_gone(lab, net):
     found = lab.measure(measures.decoded, net, Decoding(2, drop_stutter=True))
     assert (found["stutter"] == 0).all()
-    assert (lab.measure(measures.decoded, net, Decoding(2))["stutter"] > 0).all()
+    kept = lab.measure(measures.decoded, net, Decoding(2))
+    assert (kept["stutter"] > 0).all()
+    # Dropping can only make answers right where no length is asked for, and where one is it changes nothing.
+    assert (found["any length"] >= kept["any length"]).all()
+    np.testing.assert_array_equal(found["valid"], kept["valid"])
+    assert (found["as long"] < kept["as long"]).all()
+
+
+def test_with_every_word_taken_back_only_the_last_pass_writes(lab, net):
+    seed, model = next(iter(trained(lab, net)))
+    batch, generator = measures.asked(lab, net, seed)
+    out = measures.refined_once(lab, model, batch, generator, Decoding(4, rejecter="every word"), trace=True)
+    word = torch.arange(out.trace[0].shape[1]) < batch.latents["length"][:, None] - 1
+    for x in out.trace[1:-1]:
+        torch.testing.assert_close(x[word], out.trace[0][word])
+    assert (out.trace[-1][word] != out.trace[0][word]).any()
+
+
+def test_pairs_that_attend_most_to_one_another(lab, net):
+    """Labels of stutter given to as many pairs, found by sorting: the ratio is as large as it can be."""
+    seed, model = next(iter(trained(lab, net)))
+    batch, generator = measures.asked(lab, net, seed, 60)
+    out = measures.refined_once(lab, model, batch, generator, Decoding(2), trace=True)
+    own, _ = probe.last_layer(model, given(batch), out.trace[1])
+    pairs = probe.neighbours(out.trace[2])
+    values = probe.self_dependence(own)["avg"][pairs.words].double().sort(descending=True).values
+    count = int(pairs.stutter.sum())
+    found = lab.measure(measures.attended, net, 2, 60, "most attending")
+    assert found["pairs"][0].tolist() == [count, len(values) - count]
+    assert found["self avg"][0, :, 0] == pytest.approx([float(values[:count].mean()), float(values[count:].mean())])
+    with pytest.raises(ArgumentError, match="kind='least attending'"):
+        lab.measure(measures.attended, net, 2, 60, "least attending")
 
 
 def test_arms_of_a_seed_share_sources_but_seeds_do_not(lab, net):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import one_of
@@ -38,9 +38,11 @@ REJECTERS: dict[str, tuple[Rejecter, ...]] = {
     "linear": (LinearSchedule(),),
     "a quarter": (Bottom(percent=25.0),),
     "one word": (Bottom(k=1),),
+    "every word": (Bottom(percent=100.0),),
 }
 LENGTHS = ("given", "own")
-SCORES = ("valid", "exact", "accuracy", "overlap", "stutter", "incidence")
+SCORES = ("valid", "any length", "exact", "accuracy", "overlap", "as long", "words", "stutter", "incidence")
+KINDS = ("stutter", "most attending")
 Ids = Int[Tensor, "row position"]
 Rows = dict[str, np.ndarray]
 
@@ -66,9 +68,9 @@ def refined(lab: Lab, net: Net) -> Rows:
         batch, generator = asked(lab, net, seed)
         assert batch.given is not None
         out = refined_once(lab, model, batch, generator, Decoding(PASSES, noise=net.noise), trace=True)
-        after = [_scores(net, batch, until_end(x.cpu())) for x in out.trace[1:]]
+        after = [_scores(net, batch, until_end(x.cpu()), "given") for x in out.trace[1:]]
         stay = (probe.settled(out.trace).cpu()[:, None] <= torch.arange(1, PASSES + 1)).numpy()
-        right = net.world.valid(batch.given.x, until_end(out.trace[-1].cpu()))
+        right = valid(net, batch, until_end(out.trace[-1].cpu()), "given")
         rows.append(
             {name: np.array([one[name] for one in after]) for name in SCORES}
             | {"edits": probe.edits(out.trace).double().mean(0).cpu().numpy()}
@@ -83,7 +85,7 @@ def decoded(lab: Lab, net: Net, how: Decoding) -> Rows:
     for seed, model in trained(lab, net):
         batch, generator = asked(lab, net, seed)
         out = refined_once(lab, model, batch, generator, how)
-        rows.append(_scores(net, batch, out.tokens.cpu()))
+        rows.append(_scores(net, batch, out.tokens.cpu(), how.lengths))
     return _stacked(rows)
 
 
@@ -105,15 +107,17 @@ def in_order(lab: Lab, net: Net, how: str = "beam", lengths: str = "own") -> Row
             out = beam_search(model, source, beams=BEAMS, lengths=given)
         else:
             out = autoregress(model, source, how=how, generator=generator)
-        rows.append(_scores(net, batch, out.tokens.cpu()))
+        rows.append(_scores(net, batch, out.tokens.cpu(), lengths))
     return _stacked(rows)
 
 
-def attended(lab: Lab, net: Net, steps: int, inputs: int) -> Rows:
-    """Means and standard deviations of every measure of attention, over pairs that stutter and over the others.
+def attended(lab: Lab, net: Net, steps: int, inputs: int, kind: str = "stutter") -> Rows:
+    """Means and standard deviations of every measure of attention, over pairs of one `kind` and over the others.
 
-    Also how many pairs these are. Attention is that of the pass that wrote the answer.
+    Also how many pairs these are. Attention is that of the pass that wrote the answer. The pairs are those that
+    "stutter", or as many that attend most to one another ("most attending").
     """
+    one_of("kind", kind, KINDS)
     rows = []
     for seed, model in trained(lab, net):
         batch, generator = asked(lab, net, seed, inputs)
@@ -123,10 +127,17 @@ def attended(lab: Lab, net: Net, steps: int, inputs: int) -> Rows:
         found = {f"self {name}": value for name, value in probe.self_dependence(own).items()}
         found |= {f"cross {name}": value for name, value in probe.cross_dependence(cross).items()}
         pairs = probe.neighbours(out.trace[-1])
-        kinds = (pairs.stutter, pairs.words & ~pairs.stutter)
-        row = {name: np.array([_moments(value[kind]) for kind in kinds]) for name, value in found.items()}
-        rows.append(row | {"pairs": np.array([float(kind.sum()) for kind in kinds])})
+        chosen = pairs.stutter if kind == "stutter" else _largest(found["self avg"], pairs)
+        both = (chosen, pairs.words & ~chosen)
+        row = {name: np.array([_moments(value[which]) for which in both]) for name, value in found.items()}
+        rows.append(row | {"pairs": np.array([float(which.sum()) for which in both])})
     return _stacked(rows)
+
+
+def _largest(values: Float[Tensor, "row pair"], pairs: probe.Neighbours) -> Bool[Tensor, "row pair"]:
+    """The pairs of words of largest value, as many as stutter."""
+    most = values.masked_fill(~pairs.words, -torch.inf).flatten().topk(int(pairs.stutter.sum())).indices
+    return torch.zeros_like(pairs.words).flatten().index_fill(0, most, True).view_as(pairs.words)
 
 
 # -- one net ---------------------------------------------------------------------------------------------------------
@@ -164,6 +175,17 @@ def until_end(tokens: Ids) -> Ids:
     return torch.where(end.cumsum(1) - end.long() > 0, PAD, tokens)
 
 
+def valid(net: Net, batch: Batch, tokens: Ids, lengths: str) -> Bool[Tensor, " row"]:
+    """Translations that the task allows; where lengths were `given`, only those that have them."""
+    assert batch.given is not None
+    allowed = net.world.valid(batch.given.x, tokens)
+    return allowed & _as_long(batch, tokens) if lengths == "given" else allowed
+
+
+def _as_long(batch: Batch, tokens: Ids) -> Bool[Tensor, " row"]:
+    return (tokens != PAD).sum(1) == batch.latents["length"]
+
+
 def overlap(net: Net, source: Ids, tokens: Ids) -> Float[Tensor, " row"]:
     """The share of words that translate a symbol of the source and are not there already: clipped precision.
 
@@ -178,14 +200,18 @@ def overlap(net: Net, source: Ids, tokens: Ids) -> Float[Tensor, " row"]:
     return (word & meant & ~again).sum(1).double() / said.sum(1).clamp(min=1)
 
 
-def _scores(net: Net, batch: Batch, tokens: Ids) -> dict[str, float]:
+def _scores(net: Net, batch: Batch, tokens: Ids, lengths: str) -> dict[str, float]:
+    """`valid` asks for the length where it was given; `as long` is whether the answer has that of the drawn target."""
     assert batch.given is not None
-    source, pairs = batch.given.x, probe.neighbours(tokens, batch.x)
+    pairs = probe.neighbours(tokens, batch.x)
     each = {
-        "valid": net.world.valid(source, tokens),
+        "valid": valid(net, batch, tokens, lengths),
+        "any length": valid(net, batch, tokens, "own"),
         "exact": exact_match(tokens, batch.x),
         "accuracy": token_accuracy(tokens, batch.x),
-        "overlap": overlap(net, source, tokens),
+        "overlap": overlap(net, batch.given.x, tokens),
+        "as long": _as_long(batch, tokens),
+        "words": (tokens >= RESERVED).sum(1),
     }
     means = {name: float(value.double().mean()) for name, value in each.items()}
     return means | {"stutter": pairs.rate, "incidence": pairs.incidence}
