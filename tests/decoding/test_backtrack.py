@@ -71,11 +71,11 @@ def script(quota, stride, redo, verify_redo, protect, prompt, tokens, verdicts):
     least = len(prompt) if protect else 0
     greedy, rest, kept = 0, False, len(prompt)
     while len(row) < len(prompt) + 8 and (len(row) == kept or row[-1] != EOS):
-        redone = rest or greedy > 0
+        redone = rest or (len(row) - len(prompt) if redo == "released-counter" else 0) < greedy
         row.append(RIGHT if redone else next(made))
         bill[0] += 1
-        greedy -= greedy > 0
-        if quota and (verify_redo or not redone):
+        greedy -= redo == "argmax" and greedy > 0
+        if quota and (verify_redo or redo == "released-counter" or not redone):
             bill[1] += 1
             if not next(checks):
                 erased = min(stride, len(row) - least)
@@ -83,12 +83,13 @@ def script(quota, stride, redo, verify_redo, protect, prompt, tokens, verdicts):
                 kept = min(kept, len(row))
                 bill[2] += erased
                 quota -= 1
-                greedy, rest = (erased if redo == "argmax" else 0), rest or redo == "greedy-rest"
+                rest = rest or redo == "greedy-rest"
+                greedy = {"argmax": erased, "released-counter": greedy + stride}.get(redo, 0)
     return row, bill
 
 
 @pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("redo", ["argmax", "sample", "greedy-rest"])
+@pytest.mark.parametrize("redo", ["argmax", "sample", "greedy-rest", "released-counter"])
 def test_every_option_follows_the_pseudo_code(seed, redo):
     generator = torch.Generator().manual_seed(seed)
     quota, stride = (int(torch.randint(1, 5, (), generator=generator)) for _ in range(2))
@@ -130,6 +131,29 @@ def test_every_option_follows_the_pseudo_code(seed, redo):
     assert out.rows[0] == expected
     assert [int(out.queries[0]), int(out.verifier_calls[0]), int(out.erased[0])] == bill
     assert out.trace.replay(0) == expected
+
+
+@pytest.mark.parametrize("generated", range(1, 10))
+@pytest.mark.parametrize("protect_prompt", [True, False])
+def test_the_released_counter_takes_as_many_likeliest_tokens_as_the_published_code(generated, protect_prompt):
+    """max(0, 2b − g) after the first backtrack, at g generated tokens; b fewer are erased where the prompt is kept."""
+    stride, prompt = 4, [RIGHT] * 5
+    met = []
+
+    def once(view):
+        met.append(int(view.lengths[0]))
+        return [not (met[-1] == len(prompt) + generated and met.count(met[-1]) == 1)]
+
+    lm = ExactModel(lambda prefix: torch.tensor([0.4, 0.6]).expand(len(prefix), 2), vocab=2)
+    out = backtrack(
+        lm, [prompt], Predicate(once), max_tokens=20, quota=2, stride=stride, redo="released-counter",
+        protect_prompt=protect_prompt, trace=True,
+    )  # fmt: skip
+    redone = sum(event.how == "redo" for event in out.trace.events)
+    kept = max(0, generated - stride) if protect_prompt else generated - stride
+    assert redone == max(0, stride - kept)
+    assert protect_prompt or redone == max(0, 2 * stride - generated)
+    assert out.lengths.tolist() == [len(prompt) + 20]
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,9 @@ def backtrack(
     - "argmax": as many of the likeliest tokens as were erased, then sampling again (the published algorithm);
     - "sample" and "none": nothing special, the erased positions are sampled and verified anew;
     - "greedy-rest": likeliest tokens to the end of the row;
-    - "released-counter": likeliest tokens while fewer tokens than stride × backtracks have been generated, as the
-      published code does, which is greedy only near the start.
+    - "released-counter": likeliest tokens while the row is shorter than its prompt and stride × backtracks tokens, as in
+      the published code: max(0, 2 · stride − g) of them after the first rejection, at g generated tokens, so that it is
+      greedy only near the start. Tokens of the prompt that were erased are made up for and not part of the count.
 
     `protect_prompt=False` lets erasure run into the prompt; `verify_redo` also verifies tokens that were redone. A row
     never erases more than it has, redoes only what it erased, and stops at ⟨eos⟩ or `max_tokens`, so it asks at most
@@ -46,7 +47,8 @@ def backtrack(
     left = torch.full_like(session.lengths, quota)
     again = torch.zeros_like(left)  # how many of the coming tokens are taken greedily
     unchecked = torch.zeros_like(call.everyone)  # rows whose last token awaits the verifier
-    floor = session.prompts if protect_prompt else session.prompts.clamp(max=call.least)
+    asked = session.prompts  # as they were: the session's own shrink when they are erased
+    floor = asked if protect_prompt else asked.clamp(max=call.least)
     score = torch.full_like(left, torch.nan, dtype=torch.float64)
     active = call.everyone & (call.ends > session.lengths)
     while bool(active.any()):
@@ -62,7 +64,7 @@ def backtrack(
             again = _redone(redo, again, rejected, erase, stride)
         active = active & (rejected | ~call.over())
         go = active & ~rejected if call.looks_inside else active
-        greedy = go & (again > (session.lengths - session.prompts if redo == "released-counter" else 0))
+        greedy = go & (again > (session.lengths - asked if redo == "released-counter" else 0))
         call.append(call.next_token(go, greedy), go, _names(greedy) if call.trace else "")
         again = again - greedy.long() if redo == "argmax" else again
         unchecked = go & (left > 0) & (~greedy | verify_redo | (redo == "released-counter"))
