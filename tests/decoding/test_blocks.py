@@ -230,6 +230,27 @@ def test_laws_too_large_for_a_table():
     assert int((changed.sum(2) > 0).sum(1).max()) == 1
 
 
+def test_a_model_of_sixty_four_spins():
+    """Read like a model, a large law is asked for the completions of what is hidden, and for nothing else."""
+    law = CliqueIsing(64, 32, 0.03, 0.1)
+    start = law.sample(20_000, generator(3)).x
+    x = ModelBlocks(law, Blocks(64, tuple((i, (i + 1) % 64) for i in range(64))))(start[:200], generator())
+    assert int((x != start[:200]).sum(1).max()) <= 2
+    logits = ExactConditional(law).conditional_logits(start[:5], torch.arange(64).expand(5, -1) == 40)
+    torch.testing.assert_close(logits[:, 40].softmax(1)[:, 1], torch.sigmoid(torch.full((5,), 0.2)).double())
+    once = BlockDynamics(law, UniformSize(64, 3))(start, generator(4))
+    up, before = (rows[:, :32].sum(1).double() for rows in (once, start))
+    spread = float(before.std()) / math.sqrt(20_000)
+    assert abs(float(up.mean() - before.mean())) < 6 * spread  # a step keeps the law
+    assert bool(((once != start).sum(1) <= 3).all())
+
+
+@pytest.mark.parametrize("masks", [UniformSize(64, 40), UniformSubset(64, 0.15), Blocks(64, (tuple(range(64)),))])
+def test_blocks_too_large_are_named_before_the_first_draw(masks):
+    with pytest.raises(ArgumentError, match=r"block of (40|64) positions: 2\^\d+ .*are too many to enumerate, at most"):
+        BlockDynamics(CliqueIsing(64, 32, 0.1), masks)
+
+
 def test_large_tables_of_completions_are_cut_into_pieces(monkeypatch):
     law = random_ising(4)
     whole = BlockDynamics(law, UniformSize(4, 3))(law.states, generator(7))

@@ -5,9 +5,10 @@ import torch
 
 import sandtable as st
 from sandtable.arguments import ArgumentError
+from sandtable.decoding import MaskedNetwork, ModelBlocks
 from sandtable.objectives import MaskedBlocks
 from sandtable.theory.gmlm import chains
-from sandtable.worlds import AdaptiveBlocks, Blocks, Table, UniformSize, UniformSubset
+from sandtable.worlds import AdaptiveBlocks, Blocks, CliqueIsing, Table, UniformSize, UniformSubset
 
 LAW = Table.random(3, torch.Generator().manual_seed(0), symbols=3)
 LOOKS = AdaptiveBlocks.of(3, [(0,), (1, 2)], lambda x: torch.stack([x[:, 0] + 1.0, 3.0 - x[:, 0]], 1) / 4, symbols=3)
@@ -77,6 +78,33 @@ def test_stacked_models_learn_it():
     assert float(exact.losses[:, 0].min()) > floor + 0.05
     drawn = st.fit(net, LAW, objective, steps=40, batch_size=50, seeds=2, optimizer=adam)
     assert float(drawn.losses[:, -5:].mean()) < float(drawn.losses[:, 0].mean())
+
+
+@pytest.mark.parametrize("masks", [UniformSize(64, 8), UniformSubset(64, 0.15)], ids=repr)
+def test_one_mask_law_trains_and_samples_at_any_size(masks):
+    """The same object, with the same numbers: what training hides, one step of a sampler draws anew."""
+    world = CliqueIsing(64, 32, 0.05)
+    batch = world.sample(50, torch.Generator().manual_seed(0))
+    example = MaskedBlocks(masks, mask=2, symbols=2).draw(batch, torch.Generator().manual_seed(1), 0)
+    hidden = example["inputs"] == 2
+    assert torch.equal(hidden, masks.hide(batch.x, torch.Generator().manual_seed(1)))
+    flips = MaskedNetwork(lambda ids: _surely_not(batch.x), mask=2, vocab_size=2)
+    step = ModelBlocks(flips, masks, within="independent")(batch.x, torch.Generator().manual_seed(1))
+    assert torch.equal(step != batch.x, hidden)
+    assert torch.equal(example["target"].sum(2) > 0, hidden)
+
+
+def _surely_not(x):
+    """Logits of the other symbol."""
+    return torch.stack([x, 1 - x], -1) * 1e4
+
+
+@pytest.mark.parametrize("masks", [UniformSize(3, 2), UniformSubset(3), Blocks(3, ((0,), (1, 2)))], ids=repr)
+def test_masks_are_drawn_where_the_batch_is(masks):
+    """On "meta", which holds no numbers and refuses all other devices."""
+    batch = LAW.sample(10, torch.Generator().manual_seed(0)).map(lambda t: t.to("meta"))
+    example = MaskedBlocks(masks, mask=3, symbols=3).draw(batch, torch.Generator().manual_seed(1), 0)
+    assert {t.device.type for t in example.values()} == {"meta"}
 
 
 def test_what_is_refused():

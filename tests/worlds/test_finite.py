@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandtable.arguments import ArgumentError
-from sandtable.worlds import AdaptiveBlocks, Ising, Mixture, Table, UniformSize
+from sandtable.worlds import AdaptiveBlocks, CliqueIsing, Ising, Mixture, Table, UniformSize
 from sandtable.worlds.finite import (
     MOST_STATES,
     all_states,
@@ -28,6 +28,9 @@ def generator(seed=0):
 
 def law(length=3, symbols=2, seed=0):
     return Table.random(length, generator(seed), symbols=symbols)
+
+
+WIDE, ROW = CliqueIsing(64, 32, 0.1), torch.zeros(1, 64, dtype=torch.long)
 
 
 def brute(world):
@@ -227,6 +230,12 @@ def test_how_many_states():
         (lambda: law().block_conditional(law().states, [3]), "block=3"),
         (lambda: law().conditional(law().states, torch.ones(8, 2).bool()), "mask of shape"),
         (lambda: Table([[0.0, 0.0], [0.4, 0.6]]).block_conditional(torch.tensor([[0, 0]]), [1]), "probability 0"),
+        (lambda: WIDE.block_conditional(ROW, range(40)), r"block of 40 positions: 2\^40 = 1,099,511,627,776 compl"),
+        (lambda: WIDE.conditional(ROW, ROW == 0), r"block of 64 positions: 2\^64 completions are too many"),
+        (lambda: WIDE.codes(ROW), r"length=64: 2\^64 states are too many for codes"),
+        (lambda: WIDE.block_conditional(ROW, [0], UniformSize(2, 1)), "masks over 2 positions: the law has 64"),
+        (lambda: law().block_conditional(torch.zeros(3).long(), [0]), r"x of shape \(3,\): must be rows of 3 symbols"),
+        (lambda: law().conditional(torch.zeros(3).long(), torch.zeros(3).bool()), "must be rows of 3 symbols"),
     ],
 )
 def test_mistakes_are_one_clear_line(make, message):

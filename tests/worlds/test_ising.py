@@ -87,6 +87,33 @@ def test_a_clique_too_large_to_enumerate():
         _ = world.probs
 
 
+def test_conditionals_of_a_clique_too_large_to_enumerate():
+    """A block given the rest is an Ising model of its own, with fields h_i + Σ_j visible J_ij s_j."""
+    world = CliqueIsing(64, 32, 0.02, tuple(0.3 * math.sin(i) for i in range(64)))
+    x = world.sample(20, torch.Generator().manual_seed(0)).x
+    whole, block = world.ising(), [3, 40, 31, 5]
+    seen = torch.ones(64, dtype=torch.bool).index_fill(0, torch.tensor(block), False)
+    found = world.block_conditional(x, block)
+    for row, probs in zip(x, found, strict=True):
+        fields = whole.h[block] + whole.j[block][:, seen] @ spins(row[seen])
+        small = Ising(tuple(fields.tolist()), tuple(map(tuple, whole.j[block][:, block].tolist())))
+        torch.testing.assert_close(probs, small.probs)
+    torch.testing.assert_close(whole.block_conditional(x, block), found)
+    hidden = (~seen).expand(20, -1)
+    single = world.conditional(x, hidden)
+    torch.testing.assert_close(single[:, 40, 1], torch.sigmoid(2 * world.h[40]).expand(20))
+    torch.testing.assert_close(single[:, 3, 1], found[:, 8:].sum(1))  # of four, the first position counts most
+    torch.testing.assert_close(single[:, seen], torch.nn.functional.one_hot(x[:, seen]).double())
+
+
+def test_completions_of_a_large_block_are_cut_into_pieces(monkeypatch):
+    world = CliqueIsing(64, 32, 0.02, 0.1)
+    x = world.sample(3, torch.Generator().manual_seed(0)).x
+    whole = world.block_conditional(x, [0, 1, 40, 50])
+    monkeypatch.setattr("sandtable.worlds.finite.MOST_ENTRIES", 3 * 64 * 5)
+    torch.testing.assert_close(world.block_conditional(x, [0, 1, 40, 50]), whole)
+
+
 def test_modes_and_what_a_clique_says_about_itself():
     world = CliqueIsing(3, 2, 0.5, (0.1, 0.2, -0.05))
     assert world.mode(torch.tensor([[1, 1, 0], [0, 0, 1], [1, 0, 1]])).tolist() == [1, -1, 0]

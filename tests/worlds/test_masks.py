@@ -107,6 +107,41 @@ def test_drawn_blocks_follow_the_law(name):
         assert float((counts / n - probs).abs().sum()) / 2 < bound
 
 
+@pytest.mark.parametrize("name", LAWS)
+def test_hidden_positions_follow_the_law(name):
+    """Also where no block is looked up in a list."""
+    law, n = LAWS[name], 100_000
+    place = {tuple(row): i for i, row in enumerate(law.family.tolist())}
+    for row in all_states(2, law.length)[:: 2 ** (law.length - 1) - 1]:
+        rows, times = law.hide(row.expand(n, -1), generator(1)).unique(dim=0, return_counts=True)
+        shares = torch.zeros(len(place), dtype=torch.float64)
+        shares[[place[tuple(hidden)] for hidden in rows.tolist()]] = times.double() / n
+        probs = law.probs(row[None])[0]
+        assert not bool(shares[probs == 0].any())
+        bound = math.sqrt(len(probs) / n) / 2 + math.sqrt(math.log(1e9) / (2 * n))
+        assert float((shares - probs).abs().sum()) / 2 < bound
+    assert law.most_hidden == int(law.family.sum(1).max())
+
+
+def test_blocks_of_many_positions_are_drawn_without_a_list():
+    """Of 64 positions: 8 of them, each as often as any other and as any pair; each by itself at a rate."""
+    n, x = 40_000, torch.zeros(40_000, 64, dtype=torch.long)
+    some = UniformSize(64, 8).hide(x, generator()).double()
+    assert bool((some.sum(1) == 8).all())
+    each = UniformSubset(64, 0.15).hide(x, generator()).double()
+    for hidden, alone, both in ((some, 8 / 64, 8 * 7 / (64 * 63)), (each, 0.15, 0.15**2)):
+        pairs = hidden.T @ hidden / n
+        off = ~torch.eye(64, dtype=torch.bool)
+        assert float((pairs.diagonal() - alone).abs().max()) < 6 * math.sqrt(alone / n)
+        assert float((pairs[off] - both).abs().max()) < 6 * math.sqrt(both / n)
+
+
+@pytest.mark.parametrize("law", [UniformSize(5, 2), UniformSubset(4, 0.3), Blocks(3, ((0,), (1, 2)))], ids=repr)
+def test_blocks_are_hidden_where_the_sequences_are(law):
+    x = torch.zeros(6, law.length, dtype=torch.long)
+    assert law.hide(x.to("meta"), generator()).device.type == "meta"
+
+
 def test_a_large_block_of_many_positions_is_listed_without_all_tuples():
     assert UniformSize(14, 13).family.sum(1).tolist() == [13] * 14
 
@@ -131,6 +166,8 @@ TWO = ((0,), (1,))
         (lambda: UniformSubset(40).family, "blocks are too many"),
         (lambda: UniformSubset(4, 0.0), "rate=0.0"),
         (lambda: UniformSize(4, 2).draw(torch.zeros(3, 5).long(), generator()), "rows of 4 positions"),
+        (lambda: UniformSize(4, 2).hide(torch.zeros(3, 5).long(), generator()), "rows of 4 positions"),
+        (lambda: Blocks(2, TWO).hide(torch.zeros(3, 5).long(), generator()), "rows of 2 positions"),
         (lambda: UniformSize(4, 2).index(torch.tensor([True, False, False, False])), "not a block"),
         (lambda: AdaptiveBlocks(2, TWO, ((0.5, 0.5),) * 3), "table of 3 rows: must be one for each of 4 states"),
         (lambda: AdaptiveBlocks(2, TWO, ((0.5, 0.6),) * 4), "probabilities of sum 1.1"),

@@ -16,16 +16,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, one_of
-from sandtable.decoding.chains import Sampler, States, check_law, check_rows, draw_hidden, uniform
+from sandtable.decoding.chains import Sampler, States, check_law, check_rows
 from sandtable.decoding.conditional import Conditional, as_conditional
 from sandtable.decoding.truncation import Truncation, inverse_cdf
 from sandtable.worlds import CliqueIsing, FiniteLaw, Ising, MaskLaw
-from sandtable.worlds.finite import MOST_STATES, all_states, places
+from sandtable.worlds.finite import MOST_ENTRIES, all_states, completion_count, places, uniform
 from sandtable.worlds.ising import spins
 
 WITHIN = ("sequential", "independent")
-MOST_ENTRIES = 2**22
-"""Entries of a table of completions that is held at once."""
 NOWHERE = "x: a row has probability 0 whatever stands at the hidden positions"
 
 
@@ -39,8 +37,8 @@ class BlockDynamics(Sampler):
     def __init__(self, law: FiniteLaw, masks: MaskLaw, *, naive: bool = False) -> None:
         if masks.length != law.length:
             raise ArgumentError(f"masks over {masks.length} positions: the law has {law.length}")
+        completion_count(law.symbols, masks.most_hidden)
         self.law, self.masks, self.naive = law, masks, naive
-        self._listed = law.symbols**law.length <= MOST_STATES
 
     def check(self, x: States) -> None:
         check_law(self.law, x)
@@ -50,34 +48,24 @@ class BlockDynamics(Sampler):
             picked = self.masks.draw(x.cpu(), generator).to(x.device)
             hidden = self.masks.family.to(x.device)[picked]
         else:
-            picked, hidden = None, draw_hidden(self.masks, x, generator)
+            picked, hidden = None, self.masks.hide(x, generator)
         u = uniform((len(x),), generator, x.device)
         out, sizes = x.clone(), hidden.sum(1)
         for size in sizes.unique().tolist():
             if size == 0:
                 continue
-            entries = self.law.symbols**size * (1 if self._listed else self.law.length)
+            entries = self.law.symbols**size * (1 if self.law.listed else self.law.length)
             for rows in (sizes == size).nonzero()[:, 0].split(max(1, MOST_ENTRIES // entries)):
                 block = hidden[rows].nonzero()[:, 1].view(-1, size)
-                blocks = None if picked is None or self.naive else picked[rows]
-                fill = all_states(self.law.symbols, size).to(x.device)
-                weights = self._weights(x[rows], block, fill, blocks)
+                weights = self.law.log_completions(x[rows], block)
+                if picked is not None and not self.naive:  # p(x_K | x_−K, K) ∝ p(x) p(K | x)
+                    codes = self.law.completed(x[rows], block)
+                    weights = weights + self._chosen.to(x.device)[codes, picked[rows, None]]
                 if bool((weights.amax(1) == -math.inf).any()):
                     raise ArgumentError(NOWHERE)
+                fill = all_states(self.law.symbols, size).to(x.device)
                 out[rows[:, None], block] = fill[inverse_cdf(weights.softmax(1), u[rows])]
         return out
-
-    def _weights(self, x: States, block: Tensor, fill: Tensor, picked: Tensor | None) -> Float[Tensor, "chain filled"]:
-        """log p of every completion, up to a constant; with `picked`, log p + log p(K | completion)."""
-        if not self._listed:
-            filled = x[:, None].repeat(1, len(fill), 1)
-            filled.scatter_(2, block[:, None].expand(-1, len(fill), -1), fill.expand(len(x), -1, -1))
-            return self.law.log_weight(filled.flatten(0, 1)).view(len(x), -1)
-        place = places(self.law.symbols, self.law.length).to(x.device)
-        inside = place[block]
-        codes = ((x * place).sum(1) - (x.gather(1, block) * inside).sum(1))[:, None] + inside @ fill.T
-        logs = self.law.log_probs.to(x.device)[codes]
-        return logs if picked is None else logs + self._chosen.to(x.device)[codes, picked[:, None]]
 
     @cached_property
     def _chosen(self) -> Float[Tensor, "states block"]:
@@ -175,11 +163,11 @@ class ModelBlocks(Sampler):
 
     def draw(self, x: States, generator: torch.Generator) -> States:
         if self.free is None:
-            hidden = draw_hidden(self.masks, x, generator)
+            hidden = self.masks.hide(x, generator)
         else:
             free = self.free.to(x.device)
             hidden = torch.zeros_like(x, dtype=torch.bool)
-            hidden[:, free] = draw_hidden(self.masks, x[:, free], generator)
+            hidden[:, free] = self.masks.hide(x[:, free], generator)
         return (self._one_by_one if self.within == "sequential" else self._at_once)(x.clone(), hidden, generator)
 
     def _at_once(self, x: States, hidden: Bool[Tensor, "chain position"], generator: torch.Generator) -> States:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.decoding.truncation import inverse_cdf, rising
-from sandtable.worlds import FiniteLaw, MaskLaw, UniformSize, UniformSubset
-from sandtable.worlds.bits import bulk_generator
+from sandtable.worlds import FiniteLaw
+from sandtable.worlds.finite import uniform
 
 States = Int[Tensor, "chain position"]
 
@@ -124,32 +124,12 @@ def run_chains(
     return Chains(x, hits, steps, torch.stack(kept) if keep else None)
 
 
-def uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Float[Tensor, ...]:
-    """Numbers in [0, 1) with 53 bits, so that two of them are never the same, drawn where the generator lives.
-
-    On the CPU numpy draws them, from a seed that is one draw of the generator.
-    """
-    if generator.device.type == "cpu":
-        return torch.from_numpy(bulk_generator(generator).random(shape)).to(device)
-    return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).to(device)
-
-
 def largest(keys: Float[Tensor, "chain item"], count: Int[Tensor, " chain"] | int) -> Bool[Tensor, "chain item"]:
     """Which of a row's keys are its `count` largest: of uniform keys, a uniform subset of that size."""
     items = keys.shape[1]
     count = torch.as_tensor(count, device=keys.device).expand(len(keys))
     least = rising(keys).gather(1, (items - count).clamp(max=items - 1)[:, None])
     return keys >= least.masked_fill(count[:, None] == 0, torch.inf)
-
-
-def draw_hidden(masks: MaskLaw, x: States, generator: torch.Generator) -> Bool[Tensor, "chain position"]:
-    """The positions that K ~ p(K | x) hides, without a list of all blocks where none is needed."""
-    shape = (len(x), masks.length)
-    if isinstance(masks, UniformSize):
-        return largest(uniform(shape, generator, x.device), masks.k)
-    if isinstance(masks, UniformSubset):
-        return uniform(shape, generator, x.device) < masks.rate
-    return masks.family[masks.draw(x.cpu(), generator)].to(x.device)
 
 
 def check_rows(x: States) -> None:

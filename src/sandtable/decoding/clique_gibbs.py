@@ -10,9 +10,10 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.decoding.blocks import BlockDynamics, ModelBlocks
-from sandtable.decoding.chains import Sampler, States, check_law, largest, uniform
+from sandtable.decoding.chains import Sampler, States, check_law, largest
 from sandtable.decoding.truncation import inverse_cdf
 from sandtable.worlds import CliqueIsing, FiniteLaw, MaskLaw, UniformSize
+from sandtable.worlds.finite import uniform
 
 MOST_LISTED = 100
 """Up to so many spins in the clique, the laws of all blocks are listed: c³ numbers."""

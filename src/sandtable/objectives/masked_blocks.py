@@ -36,8 +36,8 @@ class MaskedBlocks(OneForward):
         whole("mask", self.mask, least=0)
 
     def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
-        hidden = self.masks.family[self.masks.draw(batch.x, generator)]
-        return self._example(batch.x, hidden, torch.full((len(batch.x),), 1 / len(batch.x), dtype=torch.float64))
+        x, hidden = batch.x, self.masks.hide(batch.x, generator)
+        return self._example(x, hidden, torch.full((len(x),), 1 / len(x), dtype=torch.float64, device=x.device))
 
     def expect(self, expectation: Expectation) -> Example:
         x, chosen = expectation.batch.x, self.masks.probs(expectation.batch.x)

@@ -19,23 +19,32 @@ from torch import Tensor
 
 from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, numbers, typed, whole
 from sandtable.worlds.base import Batch, Expectation, Vocab
+from sandtable.worlds.bits import bulk_generator
 
 if TYPE_CHECKING:
     from sandtable.worlds.masks import MaskLaw
 
 MOST_STATES = 2**20
 """The largest table that is written down."""
+MOST_ENTRIES = 2**22
+"""Entries of a table of completions that is held at once."""
 
 
 def state_count(symbols: int, length: int) -> int:
     """|Ω|^N, or an `ArgumentError` where the table would have more than 2^20 entries."""
-    count = capped_power(whole("symbols", symbols, least=2), whole("length", length))
+    return _listed(f"length={whole('length', length)}", whole("symbols", symbols, least=2), length, "states")
+
+
+def completion_count(symbols: int, hidden: int) -> int:
+    """|Ω|^|K|, or an `ArgumentError` where there are more than 2^20 completions of one block."""
+    return _listed(f"block of {hidden} positions", symbols, hidden, "completions")
+
+
+def _listed(what: str, symbols: int, length: int, things: str) -> int:
+    count = capped_power(symbols, length)
     if count > MOST_STATES:
-        raise ArgumentError(
-            f"length={length}: {symbols}^{length} = {count:,} states are too many to enumerate, at most {MOST_STATES:,}"
-            if count < LARGEST
-            else f"length={length}: {symbols}^{length} states are too many to enumerate, at most {MOST_STATES:,}"
-        )
+        number = f"{symbols}^{length}" + (f" = {count:,}" if count < LARGEST else "")
+        raise ArgumentError(f"{what}: {number} {things} are too many to enumerate, at most {MOST_STATES:,}")
     return count
 
 
@@ -47,6 +56,8 @@ def all_states(symbols: int, length: int) -> Int[Tensor, "states position"]:
 
 def places(symbols: int, length: int) -> Int[Tensor, " position"]:
     """What a symbol at each position adds to the code of its state."""
+    if capped_power(symbols, length) == LARGEST:
+        raise ArgumentError(f"length={length}: {symbols}^{length} states are too many for codes of 64 bits")
     return torch.tensor([symbols ** (length - 1 - i) for i in range(length)], dtype=torch.long)
 
 
@@ -54,6 +65,16 @@ def invert(ladder: Float[Tensor, "*rows step"], u: Float[Tensor, "*rows draw"]) 
     """Inversion: the step of a ladder of cumulated weights on which u ∈ [0, 1) falls, never one of weight 0."""
     last = (ladder < ladder[..., -1:]).sum(-1, keepdim=True)
     return torch.minimum(torch.searchsorted(ladder, u * ladder[..., -1:], right=True), last)
+
+
+def uniform(shape: tuple[int, ...], generator: torch.Generator, device: torch.device) -> Float[Tensor, ...]:
+    """Numbers in [0, 1) with 53 bits, so that two of them are never the same, drawn where the generator lives.
+
+    On the CPU numpy draws them, from a seed that is one draw of the generator.
+    """
+    if generator.device.type == "cpu":
+        return torch.from_numpy(bulk_generator(generator).random(shape)).to(device)
+    return torch.rand(shape, generator=generator, dtype=torch.float64, device=generator.device).to(device)
 
 
 def over_hidden(
@@ -157,6 +178,11 @@ class FiniteLaw(ABC):
             raise ArgumentError(f"x of shape {shape}: must be whole numbers, {self.length} to a state")
         _inside(x, self.symbols)
 
+    def _rows(self, x: Int[Tensor, "batch position"]) -> None:
+        self.check(x)
+        if x.ndim != 2:
+            raise ArgumentError(f"x of shape {tuple(x.shape)}: must be rows of {self.length} symbols")
+
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` independent states, by inversion of the table."""
         u = torch.rand(whole("n", n, least=0), generator=generator, dtype=torch.float64)
@@ -167,24 +193,57 @@ class FiniteLaw(ABC):
         """log p of every row."""
         return self.log_probs[self.codes(batch.x if isinstance(batch, Batch) else batch)]
 
+    @property
+    def listed(self) -> bool:
+        """Whether Ω^N is small enough to be written down."""
+        return capped_power(self.symbols, self.length) <= MOST_STATES
+
+    def completed(
+        self, x: Int[Tensor, "batch position"], block: Int[Tensor, "batch hidden"]
+    ) -> Int[Tensor, "batch completion"]:
+        """The codes of every row with every completion of x_K, K its row of `block`; completions in their own order."""
+        place = places(self.symbols, self.length).to(x.device)
+        inside = place[block]
+        visible = (x * place).sum(1) - (x.gather(1, block) * inside).sum(1)
+        return visible[:, None] + inside @ all_states(self.symbols, block.shape[1]).to(x.device).T
+
+    def log_completions(
+        self, x: Int[Tensor, "batch position"], block: Int[Tensor, "batch hidden"]
+    ) -> Float[Tensor, "batch completion"]:
+        """log p of every row with every completion of x_K, up to a constant; K is its row of `block`.
+
+        The cost grows like |Ω|^|K|, at any N: where Ω^N is too large for a table, weights are computed.
+        """
+        completion_count(self.symbols, block.shape[1])
+        if self.listed:
+            return self.log_probs.to(x.device)[self.completed(x, block)]
+        out = []
+        step = max(1, MOST_ENTRIES // max(1, len(x) * self.length))
+        for fill in all_states(self.symbols, block.shape[1]).split(step):
+            here = block[:, None].expand(-1, len(fill), -1)
+            filled = x[:, None].repeat(1, len(fill), 1).scatter_(2, here, fill.to(x).expand(len(x), -1, -1))
+            out.append(self.log_weight(filled.flatten(0, 1)).view(len(x), len(fill)))
+        return torch.cat(out, 1)
+
     def block_conditional(
         self, x: Int[Tensor, "batch position"], block: Sequence[int], masks: MaskLaw | None = None
     ) -> Float[Tensor, "batch completion"]:
-        """p(x_K = · | x_−K) for one block K, completions in the order of their codes.
+        """p(x_K = · | x_−K) for one block K, completions in the order of their codes; any N, the cost is |Ω|^|K|.
 
         With an adaptive mask law, p(· | x_−K, K) ∝ p(x) p(K | x): what a position shows when K was chosen for it.
         """
+        self._rows(x)
         block = [whole("block", place, least=0, most=self.length - 1) for place in block]
         if len(set(block)) < len(block) or not block:
             raise ArgumentError(f"block={block!r}: must name at least one position, each once")
-        inside = places(self.symbols, self.length)[block]
-        visible = self.codes(x) - (x[:, block] * inside).sum(-1)
-        filled = visible[:, None] + all_states(self.symbols, len(block)) @ inside
-        logits = self.log_probs[filled]
+        rows = torch.tensor(block).expand(len(x), -1)
+        logits = self.log_completions(x, rows)
         if masks is not None:
+            if masks.length != self.length:
+                raise ArgumentError(f"masks over {masks.length} positions: the law has {self.length}")
             hidden = torch.zeros(self.length, dtype=torch.bool)
             hidden[block] = True
-            logits = logits + masks.log_prob(self.states[filled.flatten()], hidden).view(filled.shape)
+            logits = logits + masks.log_prob(self.states[self.completed(x, rows).flatten()], hidden).view(logits.shape)
         if bool((logits.amax(1) == -math.inf).any()):
             raise ArgumentError("x: a row has probability 0 whatever stands at the hidden positions")
         return logits.softmax(1)
@@ -193,7 +252,7 @@ class FiniteLaw(ABC):
         self, x: Int[Tensor, "batch position"], mask: Bool[Tensor, "batch position"]
     ) -> Float[Tensor, "batch position vocab"]:
         """p(x_i | x_−K) for every position of a row, K its hidden positions; a point mass where it is visible."""
-        self.check(x)
+        self._rows(x)
         if mask.shape != x.shape or mask.dtype != torch.bool:
             raise ArgumentError(f"mask of shape {tuple(mask.shape)}, {mask.dtype}: must be true or false for each of x")
         out = torch.nn.functional.one_hot(x, self.symbols).double()

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, number, probability, typed, whole
-from sandtable.worlds.finite import all_states, invert, places, state_count
+from sandtable.worlds.finite import all_states, invert, places, state_count, uniform
 
 MOST_BLOCKS = 2**20
 """The largest family of blocks that is written down."""
@@ -78,10 +78,22 @@ class MaskLaw(ABC):
         """Whether p(K | x) depends on x."""
         return False
 
+    @property
+    def most_hidden(self) -> int:
+        """How many positions the largest block hides."""
+        return int(self.family.sum(1).max())
+
     def draw(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Int[Tensor, " batch"]:
         """The index of one block for every row."""
         u = torch.rand(len(x), 1, generator=generator, dtype=torch.float64)
         return invert(self.probs(x).cumsum(1), u)[:, 0]
+
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        """One block for every row: true at the positions that it hides. Training and samplers draw blocks here.
+
+        Laws whose blocks are too many to be listed are drawn without a list.
+        """
+        return self.family[self.draw(x.cpu(), generator)].to(x.device)
 
     def index(self, hidden: Bool[Tensor, " position"]) -> int:
         """Which block of the family hides exactly these positions."""
@@ -114,6 +126,13 @@ class _Independent(MaskLaw):
         u = torch.rand(self._rows(x), generator=generator, dtype=torch.float64)
         return invert(self.weights.cumsum(0), u)
 
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        return self.family[self.draw(x, generator)].to(x.device)
+
+    def _keys(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Float[Tensor, "batch position"]:
+        """A uniform number for every position."""
+        return uniform((self._rows(x), self.length), generator, x.device)
+
     def _rows(self, x: Int[Tensor, "batch position"]) -> int:
         if x.ndim != 2 or x.shape[1] != self.length:
             raise ArgumentError(f"x of shape {tuple(x.shape)}: must be rows of {self.length} positions")
@@ -134,6 +153,14 @@ class UniformSize(_Independent):
     @property
     def length(self) -> int:
         return self.positions
+
+    @property
+    def most_hidden(self) -> int:
+        return self.k
+
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        keys = self._keys(x, generator)  # the places of the k largest are any k places
+        return keys >= keys.topk(self.k, dim=1, sorted=False).values.amin(1, keepdim=True)
 
     @cached_property
     def family(self) -> Bool[Tensor, "block position"]:
@@ -166,6 +193,13 @@ class UniformSubset(_Independent):
     @property
     def length(self) -> int:
         return self.positions
+
+    @property
+    def most_hidden(self) -> int:
+        return self.positions
+
+    def hide(self, x: Int[Tensor, "batch position"], generator: torch.Generator) -> Bool[Tensor, "batch position"]:
+        return self._keys(x, generator) < self.rate
 
     @cached_property
     def family(self) -> Bool[Tensor, "block position"]:
