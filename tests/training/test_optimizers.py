@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+import sandtable as st
 from sandtable.arguments import ArgumentError
-from sandtable.training import SGD, Adam, Cosine, Drops, Flat, Frozen, Linear, NormalisedGD, Stages
+from sandtable.training import SGD, AdaFactor, Adam, Cosine, Drops, Flat, Frozen, Linear, NormalisedGD, Stages
 from sandtable.training.optimizers import defaults
 
 MODELS, STEPS = 3, 25
@@ -100,6 +101,54 @@ def test_normalised_gradient_descent():
         before = after
 
 
+CLIP, DECAY = [0.5, 1.0, 2.0], [0.8, 0.6, 1.0]
+
+
+def test_adafactor_is_that_of_transformers():
+    """Factored where both sides are long enough: against theirs, which sees all other parameters as one vector."""
+    theirs = pytest.importorskip("transformers.optimization").Adafactor
+    shapes = ((6, 5), (2, 7, 4), (3, 9), (5,))
+
+    def build(params, m):
+        options = dict(scale_parameter=True, relative_step=False, warmup_init=False)
+        return theirs(params, lr=RATES[m], clip_threshold=CLIP[m], decay_rate=-DECAY[m], **options)
+
+    start, grads, ours = trajectories(AdaFactor(factored=4), dict(lr=RATES, clip=CLIP, decay=DECAY), shapes)
+    for m in range(MODELS):
+        flat = [len(shape) < 2 or min(shape[-2:]) < 4 for shape in shapes]
+        params = [nn.Parameter(p[m].flatten() if f else p[m].clone()) for p, f in zip(start, flat, strict=True)]
+        other = build(params, m)
+        for step in range(STEPS):
+            for parameter, grad in zip(params, grads[step], strict=True):
+                parameter.grad = grad[m].view_as(parameter).clone()
+            other.step()
+            for mine, parameter in zip(ours[step], params, strict=True):
+                torch.testing.assert_close(mine[m], parameter.detach().view_as(mine[m]), rtol=1e-10, atol=1e-10)
+
+
+def test_adafactor_is_torchs_while_its_own_limit_of_the_rate_is_not_reached():
+    rates = [0.01, 0.1, 1 / math.sqrt(STEPS)]  # torch takes min(lr, 1/√t)
+    agree(
+        AdaFactor(factored=1, eps=1e-60),
+        dict(lr=rates, clip=[1.0, 1.2, 3.0], decay=DECAY),
+        lambda params, m: torch.optim.Adafactor(
+            params, lr=rates[m], d=[1.0, 1.2, 3.0][m], beta2_decay=-DECAY[m], eps=(1e-60, 1e-3)
+        ),
+    )
+
+
+def test_adafactor_trains_a_stack_as_it_trains_each_model():
+    """Models of a stack do not meet in its means, and a run that is resumed goes on where it was."""
+    world = st.worlds.DropTask(symbols=4, length=2)
+    model = st.models.Seq2Seq(world.vocab, layers=1, heads=2, width=8, longest=3, longest_target=3)
+    objective, settings = st.objectives.Refinement(), dict(batch_size=8, chunk=2, optimizer=AdaFactor(factored=4))
+    both = st.fit(model, world, objective, steps=6, seeds=2, grid={"lr": [0.01, 0.1]}, **settings)
+    alone = st.fit(model, world, objective, steps=6, seeds=2, grid={"lr": [0.1]}, **settings)
+    torch.testing.assert_close(both.losses[2:], alone.losses, rtol=1e-4, atol=1e-5)
+    halfway = st.fit(model, world, objective, steps=3, seeds=2, grid={"lr": [0.1]}, **settings).resume(steps=6)
+    torch.testing.assert_close(halfway.losses, alone.losses, rtol=1e-4, atol=1e-5)
+
+
 def test_a_zero_gradient_moves_nothing():
     theta = torch.ones(2, 3)
     numbers = {"lr": torch.ones(2), "gradient_norm": torch.zeros(2)}
@@ -119,6 +168,11 @@ def test_a_zero_gradient_moves_nothing():
         (lambda: Adam(eps=-1), "eps=-1"),
         (lambda: Adam(weight_decay=-1), "weight_decay=-1"),
         (lambda: NormalisedGD(-1), "lr=-1"),
+        (lambda: AdaFactor(-1), "lr=-1"),
+        (lambda: AdaFactor(decay=0), "decay=0"),
+        (lambda: AdaFactor(clip=0), "clip=0"),
+        (lambda: AdaFactor(least_scale=0), "least_scale=0"),
+        (lambda: AdaFactor(factored=0), "factored=0"),
         (lambda: Cosine(warmup=-1), "warmup=-1"),
         (lambda: Linear(warmup=-1), "warmup=-1"),
         (lambda: Linear(final=-0.1), "final=-0.1"),

@@ -7,7 +7,7 @@ models by. `fit_single` trains what cannot be stacked, on one or several devices
 """
 
 from sandtable.training.evaluate import evaluate
-from sandtable.training.optimizers import SGD, Adam, NormalisedGD, Optimizer
+from sandtable.training.optimizers import SGD, AdaFactor, Adam, NormalisedGD, Optimizer
 from sandtable.training.recipe import Recipe, fit
 from sandtable.training.result import Fit
 from sandtable.training.schedules import Cosine, Drops, Flat, Frozen, Linear, Stages
@@ -16,6 +16,7 @@ from sandtable.training.streams import stream
 
 __all__ = [
     "SGD",
+    "AdaFactor",
     "Adam",
     "Cosine",
     "Drops",

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import number
+from sandtable.arguments import number, whole
 
 PerModel = Float[Tensor, " models"]
 State = dict[str, Tensor]
@@ -122,6 +122,60 @@ class NormalisedGD:
     ) -> None:
         norm = per_model["gradient_norm"].clamp_min(torch.finfo(grad.dtype).tiny)
         parameter.sub_(wide(rate / norm, parameter) * grad)
+
+
+@dataclass(frozen=True)
+class AdaFactor:
+    """θ ← θ − η max(ρ, rms θ) u / max(1, rms(u)/d), u = g/√v (Shazeer & Stern 2018), with the defaults of T5X.
+
+    v is the average of g² + ε with weights 1 − t^(−`decay`) on the past. Of a matrix with at least `factored` rows and
+    columns only the means r of its rows and c of its columns are kept, v = r c / mean(r); of more than two dimensions
+    the last two are meant. `clip` is d, `least_scale` ρ: the step is relative to the size of the parameter.
+    """
+
+    lr: float = 1e-2
+    decay: float = 0.8
+    clip: float = 1.0
+    eps: float = 1e-30
+    least_scale: float = 1e-3
+    factored: int = 128
+    settings: ClassVar[tuple[str, ...]] = ("lr", "decay", "clip", "eps", "least_scale")
+
+    def __post_init__(self) -> None:
+        number("lr", self.lr, least=0.0)
+        number("decay", self.decay, above=0.0)
+        number("clip", self.clip, above=0.0)
+        number("eps", self.eps, above=0.0)
+        number("least_scale", self.least_scale, above=0.0)
+        whole("factored", self.factored)
+
+    def start(self, parameter: Tensor) -> State:
+        count = torch.zeros(len(parameter), dtype=parameter.dtype, device=parameter.device)
+        if parameter.ndim > 2 and min(parameter.shape[-2:]) >= self.factored:
+            kept = {"rows": torch.zeros_like(parameter[..., 0]), "columns": torch.zeros_like(parameter[..., 0, :])}
+        else:
+            kept = {"square": torch.zeros_like(parameter)}
+        return kept | {"count": count}
+
+    def update(
+        self, parameter: Tensor, grad: Tensor, state: State, rate: PerModel, per_model: Mapping[str, PerModel]
+    ) -> None:
+        fresh = state["count"].add_(1) ** -per_model["decay"]
+        square = grad.square() + wide(per_model["eps"], grad)
+        if "square" in state:
+            direction = grad * state["square"].lerp_(square, wide(fresh, grad)).rsqrt()
+        else:
+            rows = state["rows"].lerp_(square.mean(-1), wide(fresh, state["rows"]))
+            columns = state["columns"].lerp_(square.mean(-2), wide(fresh, state["columns"]))
+            share = (rows / rows.mean(-1, keepdim=True)).rsqrt()
+            direction = grad * share[..., None] * columns.rsqrt()[..., None, :]
+        step = rate * _rms(parameter).maximum(per_model["least_scale"])
+        parameter.sub_(wide(step / (_rms(direction) / per_model["clip"]).clamp(min=1.0), grad) * direction)
+
+
+def _rms(values: Tensor) -> PerModel:
+    """The root of the mean square of what every model has."""
+    return values.reshape(len(values), -1).square().mean(1).sqrt()
 
 
 def defaults(optimizer: Optimizer) -> dict[str, float]:
