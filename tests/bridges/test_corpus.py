@@ -239,7 +239,7 @@ def test_data_set_out_of_reach(monkeypatch):
 
 def test_without_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[text\]'"):
+    with pytest.raises(ArgumentError, match=r"uv sync --extra text"):
         load("someone/nothing")
 
 

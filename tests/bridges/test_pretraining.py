@@ -238,5 +238,5 @@ def test_bad_input(monkeypatch):
     with pytest.raises(ArgumentError, match="Documents inputs"):
         MaskedModel(of_family("Bert"))(Documents(torch.ones(1, VOCAB)))
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[text\]'"):
+    with pytest.raises(ArgumentError, match=r"uv sync --extra text"):
         bert_like(VOCAB)

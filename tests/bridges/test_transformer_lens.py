@@ -204,5 +204,5 @@ def test_the_documented_lines_run():
 
 def test_without_the_package_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformer_lens", None)
-    with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[transformer-lens\]'"):
+    with pytest.raises(ArgumentError, match=r"uv sync --extra transformer-lens"):
         to_transformer_lens(ours("pre"))

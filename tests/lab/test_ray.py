@@ -96,7 +96,7 @@ def test_wrong_calls_are_one_line(options, said, tmp_path):
 def test_without_ray_it_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     claims = list(registry.from_files([SWARM]).values())
-    with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[ray\]'"):
+    with pytest.raises(ArgumentError, match=r"uv sync --extra ray"):
         verify(claims, store=tmp_path / "runs", files=[SWARM], on="ray")
 
 

@@ -433,7 +433,7 @@ def test_bad_input(options, said):
 
 def test_accelerate_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[text\]'"):
+    with pytest.raises(ArgumentError, match=r"uv sync --extra text"):
         single(accelerator=True)
 
 

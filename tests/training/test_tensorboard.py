@@ -55,5 +55,5 @@ def test_curves_come_back(tmp_path):
 
 def test_without_tensorboard_it_says_how_to_get_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ArgumentError, match=r"pip install 'sandtable\[tensorboard\]'"):
+    with pytest.raises(ArgumentError, match=r"uv sync --extra tensorboard"):
         train().to_tensorboard(tmp_path)

@@ -1,6 +1,7 @@
 """Checks of what a user passes in: one clear line that names the argument, the value and what is allowed."""
 
 from sandtable.arguments.errors import ArgumentError, shown
+from sandtable.arguments.extras import missing
 from sandtable.arguments.memory import fits_in_memory, most_memory
 from sandtable.arguments.signature import typed
 from sandtable.arguments.values import (
@@ -31,6 +32,7 @@ __all__ = [
     "free_path",
     "instance",
     "items",
+    "missing",
     "most_memory",
     "names",
     "nearest",

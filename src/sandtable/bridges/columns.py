@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, free_path, one_of, typed, whole
+from sandtable.arguments import ArgumentError, free_path, missing, one_of, typed, whole
 from sandtable.worlds import Batch, Vocab, World
 
 Columns = dict[str, list[Any]]
@@ -49,7 +49,7 @@ def to_dataset(source: World | Batch, n: int | None = None, *, seed: int = 0, vo
     try:
         from datasets import Dataset
     except ImportError as error:
-        raise ArgumentError("datasets is not installed: pip install 'sandtable[text]'") from error
+        raise missing("to_dataset", "datasets", "text") from error
     return Dataset.from_dict(found)
 
 
@@ -105,7 +105,7 @@ def _parquet(found: Columns, path: Path) -> None:
     try:
         from pyarrow import parquet, table
     except ImportError as error:
-        raise ArgumentError("pyarrow is not installed: pip install 'sandtable[text]', or write .jsonl") from error
+        raise missing(".parquet", "pyarrow", "text", "; or write .jsonl") from error
     parquet.write_table(table(found), path)
 
 

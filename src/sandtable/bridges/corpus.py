@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandtable.arguments import ArgumentError, nearest, one_of, place, typed, whole
+from sandtable.arguments import ArgumentError, missing, nearest, one_of, place, typed, whole
 from sandtable.bridges import docstrings
 from sandtable.bridges.cleaning import Seen, clean
 
@@ -270,7 +270,7 @@ def open_records(source: str | Path, split: str, config: str | None) -> Callable
     try:
         import datasets
     except ImportError as error:
-        raise ArgumentError("reading a data set needs the package datasets: pip install 'sandtable[text]'") from error
+        raise missing("a data set", "datasets", "text") from error
     try:
         saved = os.path.isdir(source)
         data: Any = datasets.load_from_disk(name) if saved else datasets.load_dataset(name, config, streaming=True)

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, typed, whole
+from sandtable.arguments import ArgumentError, missing, number, typed, whole
 from sandtable.probes.topic_words import Counts, Csr, chunks, document_frequency
 
 Report = Callable[[int, int, float], None]
@@ -390,7 +390,7 @@ def stop_tokens(
     try:
         from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
     except ImportError as error:
-        raise ArgumentError("stop_tokens: needs scikit-learn; pip install 'sandtable[text]'") from error
+        raise missing("stop_tokens", "scikit-learn", "text") from error
     common = number("common", common, above=0.0, most=1.0)
     empty = ENGLISH_STOP_WORDS | _CLIPPED
     out = {whole("special", i, least=0, most=len(words) - 1) for i in special}

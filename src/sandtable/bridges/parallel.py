@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, place, typed, whole
+from sandtable.arguments import ArgumentError, missing, number, place, typed, whole
 from sandtable.bridges import corpus as corpora
 from sandtable.bridges.cleaning import clean
 from sandtable.bridges.huggingface import load_tokenizer
@@ -126,7 +126,7 @@ def train_bpe(texts: Iterable[str], *, vocab: int = 8000) -> PreTrainedTokenizer
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
-        raise ArgumentError("a tokenizer needs transformers: pip install 'sandtable[translation]'") from error
+        raise missing("a tokenizer", "transformers", "translation") from error
     made: Any = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     made.decoder = decoders.ByteLevel()

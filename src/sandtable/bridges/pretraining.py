@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, fits_in_memory, nearest, number, typed, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, missing, nearest, number, typed, whole
 from sandtable.bridges.huggingface import is_masked_lm, load_tokenizer
 from sandtable.bridges.tokens import TextWorld, TokenCorpus
 from sandtable.inputs import Selected, Tokens
@@ -155,7 +155,7 @@ def bert_like(
     try:
         from transformers import AutoModelForMaskedLM, BertConfig
     except ImportError as error:
-        raise ArgumentError("bert_like: needs transformers; pip install 'sandtable[text]'") from error
+        raise missing("bert_like", "transformers", "text") from error
     config = BertConfig(
         vocab_size=size,
         num_hidden_layers=layers,

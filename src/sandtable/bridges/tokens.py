@@ -23,7 +23,7 @@ from jaxtyping import Bool, Int
 from scipy import sparse
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, missing, typed, whole
 from sandtable.bridges import corpus as corpora
 from sandtable.bridges.huggingface import load_tokenizer
 from sandtable.bridges.huggingface.loading import library
@@ -68,7 +68,7 @@ def train_tokenizer(
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
         from transformers import PreTrainedTokenizerFast
     except ImportError as error:
-        raise ArgumentError("a tokenizer needs the package transformers: pip install 'sandtable[text]'") from error
+        raise missing("a tokenizer", "transformers", "text") from error
     pad, unknown, start, end, mask = SPECIAL
 
     def blank(pieces: dict[str, int] | None) -> Any:

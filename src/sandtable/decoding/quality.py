@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed
+from sandtable.arguments import ArgumentError, missing, typed
 from sandtable.inputs import PAD
 
 Ids = Int[Tensor, "row position"]
@@ -63,7 +63,7 @@ def bleu(outputs: Sequence[str], references: Sequence[str], *, tokenize: str = "
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
-        raise ArgumentError("BLEU needs the package sacrebleu: pip install 'sandtable[translation]'") from error
+        raise missing("bleu", "sacrebleu", "translation") from error
     _same_number(outputs, references)
     if tokenize not in BLEU.TOKENIZERS:
         raise ArgumentError(f"tokenize={tokenize!r}: must be one of {', '.join(sorted(BLEU.TOKENIZERS))}")

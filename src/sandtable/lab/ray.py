@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, missing
 from sandtable.lab.claim import Claim
 from sandtable.lab.laboratory import Lab
 from sandtable.lab.registry import find, from_files
@@ -173,7 +173,7 @@ def _cluster(on: str) -> Iterator[Any]:
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
-        raise ArgumentError("--on ray: Ray is not installed; pip install 'sandtable[ray]'") from error
+        raise missing("--on ray", "ray", "ray") from error
     if ray.is_initialized():  # by whoever called us, and theirs to end
         yield ray
         return

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, place, whole
+from sandtable.arguments import ArgumentError, missing, place, whole
 from sandtable.models import Stack
 from sandtable.models.files import read_tensors, write_tensors
 from sandtable.training.stack import Trained
@@ -161,8 +161,10 @@ class Fit:
 
     def to_frame(self) -> pd.DataFrame:
         """A pandas table with one line per model: seed, grid values, first and last loss, last watched values."""
-        import pandas as pd
-
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise missing("to_frame", "pandas", "frames") from error
         columns: dict[str, Any] = {key: [row[key] for row in self.rows] for key in self.rows[0]}
         columns |= {name: values[:, -1].tolist() for name, values in self.history.items()}
         for name, values in self.watched.items():

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sandtable.arguments import ArgumentError, nearest, one_of, place, typed
+from sandtable.arguments import ArgumentError, missing, nearest, one_of, place, typed
 from sandtable.models import Edit
 from sandtable.objectives import Example, Objective, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
@@ -213,7 +213,7 @@ def _accelerator(accelerator: Any, device: str) -> Any:
     try:
         from accelerate import Accelerator
     except ImportError as error:
-        raise ArgumentError("accelerator=True: needs Accelerate; pip install 'sandtable[text]'") from error
+        raise missing("accelerator=True", "accelerate", "text") from error
     return Accelerator(cpu=device == "cpu")
 
 

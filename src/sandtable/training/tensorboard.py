@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, missing
 
 if TYPE_CHECKING:
     from sandtable.training.result import Fit
@@ -22,7 +22,7 @@ def write(fit: Fit, folder: str | Path) -> list[Path]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise ArgumentError("tensorboard is not installed: pip install 'sandtable[tensorboard]'") from error
+        raise missing("to_tensorboard", "tensorboard", "tensorboard") from error
     history, watched, times = fit.history, fit.watched, fit.watched_at
     folders = [Path(folder, name) for name in names(fit.rows)]
     for row, place in enumerate(folders):

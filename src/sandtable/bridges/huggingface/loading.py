@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from sandtable.arguments import ArgumentError, one_of, place, typed
+from sandtable.arguments import ArgumentError, missing, one_of, place, typed
 
 # Which Auto class reads the weights; "auto" is the body without any head, which every family has.
 KINDS = {"auto": "AutoModel", "masked": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM"}
@@ -91,7 +91,7 @@ def library() -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise ArgumentError("transformers is not installed: pip install 'sandtable[text]'") from error
+        raise missing("a Hugging Face model", "transformers", "huggingface") from error
     return transformers
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, missing
 from sandtable.bridges.transformer_lens.convert import Lens, lens
 from sandtable.models import Transformer
 
@@ -24,7 +24,7 @@ def to_transformer_lens(model: Transformer, *, longest: int | None = None) -> An
     try:
         package: Any = importlib.import_module("transformer_lens")
     except ImportError as error:
-        raise ArgumentError("transformer_lens is not installed: pip install 'sandtable[transformer-lens]'") from error
+        raise missing("to_transformer_lens", "transformer-lens", "transformer-lens") from error
     try:
         hooked = package.HookedTransformer
     except (ImportError, AttributeError):  # since version 4
@@ -53,7 +53,7 @@ def _bridge(package: Any, found: Lens) -> Any:
 def _hooked(kind: Any, config: Any, found: Lens) -> Any:
     model = kind(config)
     left = model.load_state_dict(found.weights, strict=False)
-    missing = [name for name in left.missing_keys if not name.endswith(_OWN_BUFFERS)]
-    if missing or left.unexpected_keys:
-        raise RuntimeError(f"TransformerLens has other weights: {missing or left.unexpected_keys}")
+    absent = [name for name in left.missing_keys if not name.endswith(_OWN_BUFFERS)]
+    if absent or left.unexpected_keys:
+        raise RuntimeError(f"TransformerLens has other weights: {absent or left.unexpected_keys}")
     return model.eval()
