@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from sandtable.training.pace import Pace, Ticker
+from sandtable.arguments import Ticker
+from sandtable.training.pace import Pace
 
 
 class Clock:
@@ -46,7 +47,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_sees_one_line_that_changes(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    tick = Ticker()
+    tick = Ticker(Pace().training)
     for step in (1, 2, 3):
         tick(step, 3, 10.0, 1.0)
     written = sys.stderr.getvalue()
@@ -57,7 +58,7 @@ def test_a_terminal_sees_one_line_that_changes(monkeypatch):
 
 def test_elsewhere_only_the_end_is_told(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    tick = Ticker()
+    tick = Ticker(Pace().training)
     for step in (1, 2, 3, 1, 2, 3):
         tick(step, 3, 10.0, 1.0)
     assert sys.stderr.getvalue().splitlines() == ["step 3/3 · 10 model-steps/s · loss 1"] * 2

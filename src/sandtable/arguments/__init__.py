@@ -3,7 +3,8 @@
 from sandtable.arguments.errors import ArgumentError, shown
 from sandtable.arguments.extras import missing
 from sandtable.arguments.memory import fits_in_memory, most_memory
-from sandtable.arguments.signature import typed
+from sandtable.arguments.progress import Ticker, as_report
+from sandtable.arguments.signature import kind_of, typed
 from sandtable.arguments.values import (
     LARGEST,
     capped_power,
@@ -26,12 +27,15 @@ from sandtable.arguments.values import (
 __all__ = [
     "LARGEST",
     "ArgumentError",
+    "Ticker",
+    "as_report",
     "capped_power",
     "fits_in_memory",
     "flag",
     "free_path",
     "instance",
     "items",
+    "kind_of",
     "missing",
     "most_memory",
     "names",

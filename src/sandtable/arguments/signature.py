@@ -52,7 +52,7 @@ def typed(called: Called) -> Called:
             raise
         except Exception as error:
             given = dict(zip(order, args[skipped:], strict=False)) | kwargs
-            kinds = {name: kind for name in given if (kind := _kind(annotations.get(name, ""))) is not None}
+            kinds = {name: kind for name in given if (kind := kind_of(annotations.get(name, ""))) is not None}
             for name, kind in kinds.items():
                 if not kind.fits(given[name]):
                     raise ArgumentError(f"{name}={shown(given[name])}: must be {kind.words}") from error
@@ -78,7 +78,7 @@ def _too_large(error: Exception) -> str | None:
 
 
 @functools.cache
-def _kind(annotation: str) -> Kind | None:
+def kind_of(annotation: str) -> Kind | None:
     """The kind that an annotation describes; None where it speaks of anything but plain types."""
     try:
         kind = _of(ast.parse(annotation.strip("'\""), mode="eval").body)

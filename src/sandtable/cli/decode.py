@@ -79,6 +79,9 @@ def decode(
     model: Annotated[
         str | None, typer.Option(help="A Hugging Face name or folder; without one, a small model is trained here.")
     ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="With --model: a tokenizer's name or folder (default: the model's own).")
+    ] = None,
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "backtrack",
     settings: Annotated[
         list[str] | None,
@@ -139,7 +142,7 @@ def decode(
     folder.require_writable()
     with Status(quiet=quiet) as say:
         lab = Lab(store=folder, device=device, progress=say)
-        work, lm = _prepared(task, model, lab, steps)
+        work, lm = _prepared(task, model, tokenizer, lab, steps)
         kind = one_of("--kind", kind, work.kinds) if kind is not None else work.kinds[0]
         probe = _probe(verifier, work, lm, lab, layer=layer, seed=seed, batch_size=batch_size)
         rows, example = [], None
@@ -196,7 +199,9 @@ def parse_arms(text: str, task: str, own: Mapping[str, Any]) -> list[Arm]:
     return arms
 
 
-def _prepared(task: str, model: str | None, lab: Any, steps: int | None) -> tuple[Any, LanguageModel]:
+def _prepared(
+    task: str, model: str | None, tokenizer: str | None, lab: Any, steps: int | None
+) -> tuple[Any, LanguageModel]:
     """The task, and the model to decode from."""
     from sandtable.decoding.tasks import AppendTask, DyckTask
 
@@ -207,7 +212,9 @@ def _prepared(task: str, model: str | None, lab: Any, steps: int | None) -> tupl
         from sandtable.bridges import huggingface
 
         huggingface.no_progress_bars()
-        return work, huggingface.load(model, device=lab.device)
+        return work, huggingface.load(model, tokenizer=tokenizer, device=lab.device)
+    if tokenizer is not None:
+        raise ArgumentError(f"--tokenizer={tokenizer!r}: goes with --model; a model trained here has its own")
     from sandtable.claims.verifier.small_models import task_and_model
 
     return task_and_model(task, lab, steps)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, as_report, typed, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.draws import Draws
 from sandtable.decoding.generation import COSTS, Cost, Generation
@@ -167,13 +167,14 @@ def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool
         top_k: int | None = None,
         batch_size: int | None = None,
         trace: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool = False,
         **method: Any,
     ) -> Generation:
         if needs_verifier and verifier is None and method.get("quota") != 0:
             raise ArgumentError(f"verifier=None: {function.__name__} needs a verifier")
         model = as_language_model(lm)
         whole("max_tokens", max_tokens)
+        report = as_report(progress, lambda done, total: f"{done}/{total} rows")
         law = Truncation(temperature, top_p, top_k)
         judge = None if verifier is None else as_verifier(verifier)
         rows = read_prompts(model, prompts, empty=not getattr(model, "needs_prompt", False))
@@ -190,8 +191,8 @@ def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool
                 )
                 object.__setattr__(made, "seconds", time.perf_counter() - started)
                 parts.append(made)
-                if progress is not None:
-                    progress(min(first + size, len(rows)), len(rows))
+                if report is not None:
+                    report(min(first + size, len(rows)), len(rows))
         return Generation.join(parts)
 
     needs_verifier = verifier

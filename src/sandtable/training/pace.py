@@ -1,9 +1,8 @@
-"""How long the rest will take, and the line that says so."""
+"""How long the rest will take, and the words that say so."""
 
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -35,18 +34,3 @@ class Pace:
         """A report of training (see `Report`) in words."""
         left = self.words(step, steps)
         return f"step {step}/{steps} · {speed:,.3g} model-steps/s{left} · loss {loss:.4g}"
-
-
-class Ticker:
-    """Shows training on stderr: one line rewritten in place on a terminal, elsewhere one line at the end of a stack."""
-
-    def __init__(self) -> None:
-        self._pace = Pace()
-
-    def __call__(self, step: int, steps: int, speed: float, loss: float) -> None:
-        text = self._pace.training(step, steps, speed, loss)
-        if sys.stderr.isatty():
-            end = "\r" if step < steps else "\n"
-            print(f"{text:<79}", end=end, file=sys.stderr, flush=True)
-        elif step >= steps:
-            print(text, file=sys.stderr, flush=True)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, number, one_of, place, shown, typed, whole
+from sandtable.arguments import ArgumentError, as_report, nearest, number, one_of, place, shown, typed, whole
 from sandtable.models import match_names
 from sandtable.objectives import Objective
 from sandtable.training.checkpoint import Checkpoint
 from sandtable.training.optimizers import Adam, Optimizer, defaults
-from sandtable.training.pace import Ticker
+from sandtable.training.pace import Pace
 from sandtable.training.result import Fit, Group
 from sandtable.training.schedules import Flat, Freezing, Schedule, as_freezing, ever_frozen
 from sandtable.training.stack import Plan, Report, Trained, Watch, run
@@ -311,7 +311,7 @@ def fit(
             raise ArgumentError(f"{name}: not an option of fit{nearest(name, known)}")
     recipe = Recipe(model, source, objective, steps, **options)
     folder = None if checkpoint is None else place("checkpoint", checkpoint)
-    report = as_report(progress)
+    report = as_report(progress, Pace().training)
     with writing_to(folder):
         return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
 
@@ -325,12 +325,3 @@ def writing_to(folder: Path | None) -> Iterator[None]:
         if folder is None or not str(error.filename or "").startswith(str(folder)):
             raise
         raise ArgumentError(f"checkpoint={str(folder)!r}: cannot be written ({error.strerror or error})") from error
-
-
-def as_report(progress: Report | bool) -> Report | None:
-    """True is a line on stderr, False nothing."""
-    if isinstance(progress, bool) or progress is None:
-        return Ticker() if progress else None
-    if callable(progress):
-        return progress
-    raise ArgumentError(f"progress={shown(progress)}: must be True, False or a function")

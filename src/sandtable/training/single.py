@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sandtable.arguments import ArgumentError, missing, nearest, one_of, place, typed
+from sandtable.arguments import ArgumentError, as_report, missing, nearest, one_of, place, typed
 from sandtable.models import Edit
 from sandtable.objectives import Example, Objective, l2_penalty
 from sandtable.training.checkpoint import Checkpoint
-from sandtable.training.recipe import Recipe, as_report, writing_to
+from sandtable.training.pace import Pace
+from sandtable.training.recipe import Recipe, writing_to
 from sandtable.training.result import Fit
 from sandtable.training.stack import Numbers, Plan, Report, Seeds, Trained, Trainer
 from sandtable.training.streams import Source, Supply, stream
@@ -247,6 +248,6 @@ def fit_single(
             raise ArgumentError(f"{name}: not an option of fit_single{nearest(name, known)}")
     recipe = SingleRecipe(model, source, objective, steps, precision=precision, accelerator=accelerator, **options)
     folder = None if checkpoint is None else place("checkpoint", checkpoint)
-    report = as_report(progress)
+    report = as_report(progress, Pace().training)
     with writing_to(folder):
         return recipe.train(seeds, device=device, checkpoint=folder, progress=report)
