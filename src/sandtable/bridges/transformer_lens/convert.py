@@ -81,10 +81,17 @@ def _check_ends(model: Transformer) -> None:
         raise ArgumentError("ln_embed: embedding_norm=True, a norm after the embedding, has no counterpart")
     if len({block.attn.causal for block in model.layers}) > 1:
         raise ArgumentError("blocks: causal in some layers and not in others, which has no counterpart")
-    kinds = {type(block.ln1) for block in model.layers if block.ln1 is not None}
-    final = set() if model.ln_final is None else {type(model.ln_final)}
+    for i, block in enumerate(model.layers):
+        for place in block.norms:
+            if place not in (None, "pre"):
+                raise ArgumentError(f"blocks.{i}: norm={place!r}, a norm behind a part, has no counterpart")
+    kinds = {type(block.ln1).__name__ for block in model.layers if block.ln1 is not None}
+    final = set() if model.ln_final is None else {type(model.ln_final).__name__}
     if kinds != final:
-        raise ArgumentError("ln_final: a norm in the blocks comes with the same one before the head, and only then")
+        here, there = (" and ".join(sorted(names)) or "no norm" for names in (kinds, final))
+        raise ArgumentError(
+            f"norm: {here} in the blocks and {there} before the head; must be the same, or none anywhere"
+        )
 
 
 def _overwrites(block: Block) -> bool:
