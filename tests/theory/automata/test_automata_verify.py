@@ -81,6 +81,22 @@ def test_soft_heads_are_seen():
     assert softness(blurred, torch.tensor(words(memory(3), 5)))[0, 0] > 10 * sharp > 0
 
 
+@pytest.mark.parametrize(
+    ("automaton", "longest", "length"),
+    [(cyclic(5, tokens=[1]), 6, 6), (cyclic(3), 1, 1), (cyclic(2), 400, 5)],
+    ids=["one word", "short", "row by row"],
+)
+def test_networks_without_a_hard_head(automaton, longest, length):
+    """Counters look at no single position; one input in all, odd batches, batches of one row."""
+    compiled = compile(automaton, longest)
+    assert not any(any(heads) for heads in compiled.hard)
+    assert compiled.batch(400) == 1 or longest < 400
+    assert softness(compiled, torch.zeros(3, longest, dtype=torch.long)) == {}
+    found = verify(compiled, length=length)
+    assert found.exact
+    assert (found.softness, found.softest) == ({}, 0.0)
+
+
 def test_another_automaton_of_the_same_shape():
     found = verify(compile(cyclic(3), 4), cyclic(3, tokens=(0, 2, 1)), length=3)
     assert not found.exact

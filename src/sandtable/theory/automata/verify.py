@@ -126,6 +126,8 @@ def softness(model: Compiled, rows: Int[Tensor, "row position"]) -> dict[tuple[i
     """For every head that should look at one position, the largest ‖α − e_argmax‖₁ = 2(1 − max α)."""
     names = {layer: f"blocks.{layer}.attn.hook_pattern" for layer, heads in enumerate(model.hard) if any(heads)}
     found: dict[tuple[int, int], float] = {}
+    if not names:  # a model that is asked for no activations answers with its outputs alone
+        return found
     for start, *_ in model.kin(range(model.automaton.n_states)):
         for part in rows.split(model.batch(rows.shape[1])):
             seen = model.model(model.encode(part, start), want=tuple(names.values()))[1]
