@@ -195,6 +195,8 @@ def grown(name: str, automaton: Automaton, length: int, method: str) -> None:
 
 def growth() -> None:
     heading("growth", "layers", "width", "MLP width", "parameters", "compile, ms")
+    for length in (100, 1_000, 10_000, 100_000):
+        grown(f"PARITY, counter, T = {length:,}", fixture("PARITY"), length, "counter")
     for name, method in (("S4", "cocycle"), ("GRID9", "grid"), ("ABAB", "krohn-rhodes"), ("A5-POINTS", "log")):
         for length in (25, 50, 100, 200, 400):
             grown(f"{name}, {method}, T = {length}", fixture(name), length, method)

@@ -204,6 +204,16 @@ def test_a_hundred_tokens(name, method):
     assert within_bounds(compiled)
 
 
+def test_twenty_thousand_tokens():
+    """Parities beside running sums; weights are linear in T, about 31 for each token."""
+    compiled = compile("PARITY", 20_000)
+    assert compiled.sizes.parameters < 32 * 20_000
+    rows = torch.randint(2, (1, 300), generator=torch.Generator().manual_seed(0))
+    found, residual = compiled.simulate_closely(rows)
+    assert found.equal(rows.cumsum(1) % 2)
+    assert residual < 0.25
+
+
 # -- ordinary Transformers ---------------------------------------------------------------------------------------------
 
 

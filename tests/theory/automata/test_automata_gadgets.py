@@ -71,6 +71,15 @@ def test_tables_over_a_line(drawn):
     assert largest(network, 1) == (float(values.abs().max()), 0.0)
 
 
+def test_long_tables_stay_linear():
+    """A hundred thousand points: as many rows of each matrix as units, where points by units would be 320 GB."""
+    points = torch.arange(100_000, dtype=torch.float64)
+    network = lookup(points, torch.stack([points % 3, points % 2], 1))
+    assert [weight.shape for weight in network.weights] == [(1, 400_000), (400_000, 2)]
+    x = torch.tensor([[0.0], [1.0], [65_537.0], [99_999.0]], dtype=torch.float64)
+    assert torch.allclose(network(x), torch.cat([x % 3, x % 2], 1), atol=1e-6)
+
+
 def test_indicators_end_where_the_next_begins():
     """1 within Δ/4, 0 from Δ/2 on; beyond Δ/4 they are neither."""
     seen = indicators(torch.tensor([0.0, 1.0]), 1.0)

@@ -22,12 +22,7 @@ EXACT_WITHIN = 0.25
 
 def indicators(points: Float[Tensor, " point"], spacing: float) -> Net:
     """ψ_p(x) for every p: 1 where |x − p| ≤ Δ/4, 0 where |x − p| ≥ Δ/2, by four units each (Lemma 10)."""
-    points = points.double()
-    step = spacing / 4
-    inner = torch.full((1, 4 * len(points)), 1 / step, dtype=torch.float64)
-    shift = (torch.tensor([2.0, 1.0, -1.0, -2.0]) - points[:, None] / step).flatten()
-    outer = torch.block_diag(*[torch.tensor([[1.0], [-1.0], [-1.0], [1.0]])] * len(points))
-    return net([inner, outer], [shift, None])
+    return _weighted_indicators(points, spacing, torch.eye(len(points)))
 
 
 def lookup(points: Float[Tensor, " point"], values: Float[Tensor, "point out"]) -> Net:
@@ -36,7 +31,16 @@ def lookup(points: Float[Tensor, " point"], values: Float[Tensor, "point out"]) 
     spacing = float(points.sort().values.diff().min()) if len(points) > 1 else 1.0
     if spacing <= 0:
         raise ArgumentError("points: two of them coincide, so that no table can tell them apart")
-    return then(indicators(points, spacing), affine(values))
+    return _weighted_indicators(points, spacing, values)
+
+
+def _weighted_indicators(points: Float[Tensor, " point"], spacing: float, values: Float[Tensor, "point out"]) -> Net:
+    """Σ_p f(p)·ψ_p, f written straight into the four units of each p: weights are linear in the number of points."""
+    points, step = points.double(), spacing / 4
+    inner = torch.full((1, 4 * len(points)), 1 / step, dtype=torch.float64)
+    shift = (torch.tensor([2.0, 1.0, -1.0, -2.0]) - points[:, None] / step).flatten()
+    outer = torch.tensor([1.0, -1.0, -1.0, 1.0])[:, None] * values.double()[:, None]
+    return net([inner, outer.flatten(0, 1)], [shift, None])
 
 
 def steps(points: Float[Tensor, " point"], values: Float[Tensor, "point out"]) -> Net:
@@ -80,7 +84,7 @@ def table(
         kept[0] |= ~kept.any()
         points, values = points[kept], values[kept]
     if dimensions == 1:
-        return then(indicators(points[:, 0], 1.0), affine(values))
+        return _weighted_indicators(points[:, 0], 1.0, values)
     seen, conjunction = [], []
     for column in points.T:
         levels = torch.unique(column)
