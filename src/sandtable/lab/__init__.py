@@ -1,4 +1,10 @@
-"""What a claim is and how it is judged: evidence, statistics, verdicts, the store, local execution, the report.
+"""What a claim is and how it is judged: evidence, statistics, verdicts, the store, the report.
+
+`claim` ties settings at their scales, a source and controls to a function that returns `Evidence`: checks such as
+`agrees`, `exceeds` or `orders`, each with its unit and its interval. The `Lab` gives that function its seeds, its
+generators, and models and measurements, from the `Store` where they are known. `verify` runs claims and their controls
+in this process, in several, or over Ray; `judge` makes verdicts of checks, `write_report` one page of all verdicts.
+`figures` is the one style of every figure. Claims themselves are found by entry points, never imported from here.
 
 Heavy names are loaded when they are first used: `sandtable list` must not wait for torch.
 """
@@ -11,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sandtable.lab.claim import SCALES, Claim, Control, Source, claim, printed
 
 if TYPE_CHECKING:
+    from sandtable.lab import figures
     from sandtable.lab.evidence import (
         Check,
         Evidence,
@@ -79,6 +86,7 @@ __all__ = [
     "describe",
     "exact",
     "exceeds",
+    "figures",
     "fingerprint",
     "judge",
     "law",
@@ -95,6 +103,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "figures":  # a module, and what draws
+        return importlib.import_module(f"{__name__}.figures")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)

@@ -7,7 +7,7 @@ the state of the automaton). Where the mathematics allows it a world also tells 
 `UniformSize`, …) live here too, since the same object drives a training loss and a block sampler.
 """
 
-from sandtable.worlds import automata
+from sandtable.worlds import automata, testcases
 from sandtable.worlds.automata import Automaton
 from sandtable.worlds.base import (
     Batch,
@@ -66,5 +66,6 @@ __all__ = [
     "World",
     "Zeros",
     "automata",
+    "testcases",
     "translation_task",
 ]

@@ -12,9 +12,12 @@ once. `algebra` looks at everything within its caps:
 `compile` turns any automaton into a Transformer with every weight set, `depths` tells beforehand how many layers every
 method needs, and `verify` holds any model against any automaton, on every input where they are few enough. Why no
 constant depth is known for what is not solvable is in `barrington`: formulas as words over S_5. `closed_forms` are
-numbers known without running anything, orders and chance levels; `coverage`, imported by its name as it alone needs
-scipy.stats, is what knowing parity by heart gives.
+numbers known without running anything, orders and chance levels; `coverage`, loaded when first used as it alone
+needs scipy.stats, is what knowing parity by heart gives.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from sandtable.theory.automata import barrington, closed_forms
 from sandtable.theory.automata.algebra import Algebra, algebra
@@ -30,6 +33,9 @@ from sandtable.theory.automata.semigroup import Semigroup, semigroup
 from sandtable.theory.automata.series import PrimeStep, composition_factors, is_simple, normal_subgroups, prime_series
 from sandtable.theory.automata.solvability import Obstacle, is_aperiodic, is_solvable, obstacle
 from sandtable.theory.automata.verify import Verified, nasty, softness, verify
+
+if TYPE_CHECKING:
+    from sandtable.theory.automata import coverage
 
 __all__ = [
     "METHODS",
@@ -55,6 +61,7 @@ __all__ = [
     "closed_forms",
     "compile",
     "composition_factors",
+    "coverage",
     "depths",
     "derived_orders",
     "derived_series",
@@ -76,3 +83,9 @@ __all__ = [
     "verify",
     "wreath_product",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "coverage":
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ compares any model with it (`checking`), `save` and `load` keep one (`files`); `
 `minimal_first_layer` makes the nets that are trained (`embeddings`), `law` and `baselines` hold closed forms.
 """
 
+from sandtable.theory.dyck import baselines
 from sandtable.theory.dyck.balance import (
     approximate_balance_bounds,
     constrained_queries,
@@ -46,6 +47,7 @@ __all__ = [
     "Built",
     "Checked",
     "approximate_balance_bounds",
+    "baselines",
     "bayes_loss",
     "bayes_losses",
     "build",
