@@ -10,7 +10,7 @@ import torch
 from sandtable.arguments import ArgumentError
 from sandtable.theory import dyck
 from sandtable.theory.dyck import baselines
-from sandtable.worlds import DyckPrefixes
+from sandtable.worlds import DyckPrefixes, DyckWords
 
 SIZES = [(2, 4, 0.5, 8), (3, 2, 0.3, 6), (2, 1, 0.4, 7), (1, 3, 0.6, 9), (2, 3, 0.8, 6)]
 
@@ -95,6 +95,90 @@ def test_bayes_loss_by_enumeration(size, loss):
     assert dyck.bayes_loss(world, loss, length=4) == pytest.approx(sum(by_position[:4]) / 4, rel=1e-12)
     expected = [by_depth[d] for d in range(depth + 1)]
     assert dyck.bayes_losses(world, loss).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+WORDS = [
+    DyckWords(types=2, depth=2, q=0.3, longest=8, stop=0.3),
+    DyckWords(types=1, depth=3, q=0.6, longest=9, shortest=4, stop=0.5),
+    DyckWords(types=3, depth=1, longest=6, stop=0.2),
+    DyckWords(types=2, depth=4, q=0.7, length=8, stop=0.0),
+]
+
+
+def begun_words(world):
+    """P(word begins so and goes on) for every beginning, and the law of its next bracket, from the enumerated words.
+
+    Weights are those of the sampler's rule, conditioned by dividing by their sum: no use is made of the world's laws.
+    """
+    k, lengths = world.types, {world.length} if world.length else set(range(world.shortest, world.longest + 1))
+    words = {(): 1.0}
+    ended = {}
+    for read in range(world.most + 1):
+        following = {}
+        for word, p in words.items():
+            stack = []
+            for token in word:
+                stack = [*stack, token] if token < k else stack[:-1]
+            if not stack and read and read in lengths:
+                rest = 1.0 if world.length else world.stop
+                ended[word] = p * rest
+                p *= 1 - world.stop
+            for token, share in enumerate(law_after(stack, k, world.depth, world.q)):
+                if share and read < world.most:
+                    following[*word, token] = p * share
+        words = following
+    total, begun, then = sum(ended.values()), {}, {}
+    for word, p in ended.items():
+        for end, token in enumerate(word):
+            begun[word[:end]] = begun.get(word[:end], 0.0) + p / total
+            law = then.setdefault(word[:end], {})
+            law[token] = law.get(token, 0.0) + p / total
+    return ended, total, {word: (p, {t: x / p for t, x in then[word].items()}) for word, p in begun.items()}
+
+
+@pytest.mark.parametrize("world", WORDS, ids=str)
+@pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
+def test_bayes_loss_of_words_by_enumeration(world, loss):
+    _, _, begun = begun_words(world)
+    total, count, first = 0.0, 0.0, [0.0, 0.0]
+    losses = dyck.bayes_losses(world, loss)
+    assert losses.shape == (world.most + 1, world.depth + 1)
+    for word, (p, law) in begun.items():
+        if loss == "squared":
+            here = 1 - sum(share**2 for share in law.values())
+        else:
+            here = -sum(share * math.log(share) for share in law.values())
+        depth = sum(1 if token < world.types else -1 for token in word)
+        assert float(losses[len(word), depth]) == pytest.approx(here, abs=1e-12)
+        total, count = total + p * here, count + p
+        if len(word) < 4:
+            first = [first[0] + p * here, first[1] + p]
+    assert dyck.bayes_loss(world, loss) == pytest.approx(total / count, rel=1e-12)
+    assert dyck.bayes_loss(world, loss, length=4) == pytest.approx(first[0] / first[1], rel=1e-12)
+    assert dyck.bayes_loss(world, loss, length=1000) == dyck.bayes_loss(world, loss)
+
+
+@pytest.mark.parametrize("world", WORDS, ids=str)
+def test_depth_marginals_of_words_by_enumeration(world):
+    ended, total, _ = begun_words(world)
+    expected = np.zeros((world.most + 2, world.depth + 1))
+    for word, p in ended.items():
+        heights = np.cumsum([0, *(1 if token < world.types else -1 for token in word)])
+        for read, depth in enumerate(heights):
+            expected[read, depth] += p / total
+    assert np.allclose(world.depth_marginals().numpy(), expected[:-1], atol=1e-12)
+    assert np.allclose(world.depth_marginals(world.most + 1).numpy(), expected, atol=1e-12)
+
+
+def test_the_law_of_words_loses_nothing_above_the_floor():
+    """The cross-entropy of the true law on drawn words is the floor; a model of another law is above it."""
+    world = DyckWords(longest=12, q=0.4, stop=0.3)
+    batch = world.sample(20_000, torch.Generator().manual_seed(0))
+    law = world.next_token_law(batch.x)[:, :-1, :4]
+    given, bracket = law / law.sum(-1, keepdim=True), batch.x[:, 1:] < 4
+    shares = given.gather(-1, batch.x[:, 1:, None].clamp(max=3))[..., 0]
+    lost = -shares[bracket].log()
+    assert float(lost.mean()) == pytest.approx(dyck.bayes_loss(world, "cross-entropy"), abs=0.01)
 
 
 def test_the_numbers_for_two_types_and_depth_four():
@@ -222,6 +306,11 @@ def test_baselines_beside_the_published_numbers():
         (lambda: dyck.top_distance(DyckPrefixes(), "l3"), "norm='l3'"),
         (lambda: dyck.least_probability(DyckPrefixes(), length=0), "length=0"),
         (lambda: baselines.random_variation(0), "positions=0"),
+        (lambda: dyck.stationary_depths(DyckWords()), "world=DyckWords.*must be a DyckPrefixes"),
+        (lambda: dyck.stationary_bayes_loss(DyckWords()), "must be a DyckPrefixes"),
+        (lambda: dyck.top_distance(DyckWords()), "must be a DyckPrefixes"),
+        (lambda: dyck.least_probability(DyckWords(), length=3), "must be a DyckPrefixes"),
+        (lambda: dyck.bayes_losses(4), "world=4: must be a DyckPrefixes or DyckWords"),
         (lambda: baselines.one_hot_variation(-1), "positions=-1"),
         (lambda: baselines.largest_variation(0), "positions=0"),
     ],

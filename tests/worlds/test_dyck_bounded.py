@@ -555,6 +555,12 @@ def test_bad_parameters_are_one_line(kind, wrong, message):
         (lambda: DyckPrefixes().next_token_law(torch.tensor([4, 0])), r"tokens of shape \(2,\)"),
         (lambda: DyckPrefixes().accepts(torch.zeros(1, 3)), "float32: must be batch × position token ids"),
         (lambda: DyckPrefixes().accepts(torch.zeros(1, 2).long(), torch.tensor([3])), r"lengths=\[3\]"),
+        (lambda: DyckPrefixes().log_prob("[]"), r"tokens='\[\]': must be a tensor, .* `prefix` of a world reads text"),
+        (lambda: DyckPrefixes().accepts("[]"), r"tokens='\[\]'"),
+        (lambda: DyckWords().next_token_law([[4, 0]]), r"tokens=\[\[4, 0\]\]: must be a tensor"),
+        (lambda: DyckPrefixes().log_prob(torch.tensor([4, 0])), r"tokens of shape \(2,\)"),
+        (lambda: DyckPrefixes(length=10**9).sample(10, rng()), r"n × tokens=\(10, 1000000000\): asks for .* GiB"),
+        (lambda: DyckPrefixes(length=10**9).depth_marginals(), "length=1000000000: must be a whole number from 0 to"),
         (
             lambda: DyckPrefixes().log_prob(DyckPrefixes(types=3).sample(2, rng())),
             r"a batch in another vocabulary, of 8 tokens: this world's is \[ \( \] \) <bos> <eos>",

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, number, whole
 from sandtable.worlds.base import Batch, Vocab
-from sandtable.worlds.dyck.rows import lengths_of, rows_of
+from sandtable.worlds.dyck.rows import lengths_of, rows_of, tokens_of
 from sandtable.worlds.dyck.stack import Brackets
 
 LARGEST_SUPPORT = 2**20
+MOST = 1_000_000
+"""Brackets of the longest row whose law is worked out."""
 
 
 @dataclass(frozen=True)
@@ -59,27 +62,30 @@ class BoundedDyck:
         """2kD + 1: every bracket at every depth of its pair, and ⟨bos⟩."""
         return 2 * self.types * self.depth + 1
 
-    def symbols(self, x: Int[Tensor, "batch position"]) -> Int[Tensor, "batch position"]:
+    def symbols(
+        self, x: Int[Tensor, "batch position"], depth: Int[Tensor, "batch position"] | None = None
+    ) -> Int[Tensor, "batch position"]:
         """(type, depth) of every token as one index: what a minimal first layer gives on (section 2.2.2).
 
         With c = 1 … D the depth of the pair, the opener of type t is t·D + c − 1 and its closer kD + t·D + c − 1, so
-        that no two share an index; ⟨bos⟩, and ⟨eos⟩ with the padding after it, are 2kD.
+        that no two share an index; ⟨bos⟩, and ⟨eos⟩ with the padding after it, are 2kD. `depth` is that after every
+        token, where it is known already.
         """
-        self._require_tokens(x)
-        depth = self.brackets.trace(x).depth
+        looked_at = depth is None or x.device.type == "cpu"  # elsewhere a look would wait for the device
+        if depth is None:
+            self._require_tokens(x)
+            depth = self.brackets.trace(x).depth
         before = torch.cat([torch.zeros_like(depth[:, :1]), depth[:, :-1]], dim=1)
         pair = torch.maximum(before, depth)
         bracket = x < self.bos
-        if bool((bracket & ((pair == 0) | (pair > self.depth))).any()):
+        if looked_at and bool((bracket & ((pair == 0) | (pair > self.depth))).any()):
             raise ArgumentError(
                 f"tokens: a bracket deeper than {self.depth}, or closed on an empty stack, has no symbol"
             )
         return (x * self.depth + pair - 1).where(bracket, self.symbol_count - 1)
 
     def _require_tokens(self, x: Tensor) -> None:
-        if x.ndim != 2 or x.is_floating_point():
-            raise ArgumentError(f"tokens of shape {tuple(x.shape)}, {x.dtype}: must be batch × position token ids")
-        if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= self.eos:
+        if tokens_of(x).numel() and not 0 <= int(x.min()) <= int(x.max()) <= self.eos:
             wrong = int(x.max()) if int(x.max()) > self.eos else int(x.min())
             raise ArgumentError(f"token {wrong}: {self.types} types of brackets have the tokens 0 to {self.eos}")
 
@@ -88,6 +94,20 @@ class BoundedDyck:
         if isinstance(batch, Batch) and batch.vocab is not None and batch.vocab != self.vocab:
             names = " ".join(self.vocab.tokens)
             raise ArgumentError(f"a batch in another vocabulary, of {len(batch.vocab)} tokens: this world's is {names}")
+
+    def require_reader(self, model: Any, *, reads: str = "tokens") -> None:
+        """An `ArgumentError` where a model does not read this world's "tokens" or "symbols", or score its brackets.
+
+        ⟨eos⟩ may be missing, since no prefix holds it; scores are those of the 2k brackets, or of all that is read.
+        A module that does not say its sizes (`size`, `outputs`) is not asked.
+        """
+        size, outputs = getattr(model, "size", None), getattr(model, "outputs", None)
+        sizes = (self.eos + 1, self.bos + 1) if reads == "tokens" else (self.symbol_count,)
+        if (size is not None and size not in sizes) or (outputs is not None and outputs not in (self.bos, size)):
+            raise ArgumentError(
+                f"a model that reads {size} {reads} and writes {outputs} scores: types={self.types}, "
+                f"depth={self.depth} have {sizes[0]} {reads} and {self.bos} brackets to score; see reads="
+            )
 
     # -- text --------------------------------------------------------------------------------------------------------
 
@@ -147,7 +167,7 @@ class BoundedDyck:
     # -- laws --------------------------------------------------------------------------------------------------------
 
     @property
-    def _opening(self) -> Float[Tensor, "read depth"]:
+    def opening(self) -> Float[Tensor, "read depth"]:
         """Probability that the next bracket opens, given how many brackets are read and open; otherwise the top is
         closed or, where nothing is open, the row ends. One row of it serves all positions of a law that stays."""
         raise NotImplementedError
@@ -155,11 +175,11 @@ class BoundedDyck:
     @cached_property
     def _table(self) -> Float[Tensor, "read depth top vocab"]:
         """The law of the next token; `top` is the type of the last open bracket plus one, 0 where there is none."""
-        opens = self._opening[:, :, None]
-        law = torch.zeros(*self._opening.shape, self.types + 1, self.eos + 1, dtype=torch.float64)
+        opens = self.opening[:, :, None]
+        law = torch.zeros(*self.opening.shape, self.types + 1, self.eos + 1, dtype=torch.float64)
         law[..., : self.types] = opens[..., None] / self.types
         for top in range(self.types):
-            law[:, 1:, top + 1, self.types + top] = 1 - self._opening[:, 1:]
+            law[:, 1:, top + 1, self.types + top] = 1 - self.opening[:, 1:]
         law[:, 0, :, self.eos] = 1 - opens[:, 0]
         return law
 
@@ -170,7 +190,7 @@ class BoundedDyck:
         """
         self._require_tokens(x)
         trace = self.brackets.trace(x)
-        read = torch.arange(x.shape[1], device=x.device).clamp(max=len(self._opening) - 1)
+        read = torch.arange(x.shape[1], device=x.device).clamp(max=len(self.opening) - 1)
         law = self._table.to(x.device)[read, trace.depth.clamp(max=self.depth), trace.top + 1]
         ended = (x == self.eos).cummax(1).values if x.shape[1] else x == self.eos
         law[ended] = torch.eye(self.eos + 1, dtype=law.dtype, device=x.device)[self.eos]
@@ -201,10 +221,31 @@ class BoundedDyck:
         self, prefix: Int[Tensor, "batch position"], lengths: Int[Tensor, " batch"] | None = None
     ) -> Bool[Tensor, " batch"]:
         """Whether each row is the beginning of a row of this world."""
-        real = torch.arange(prefix.shape[1], device=prefix.device) < lengths_of(prefix, lengths)[:, None]
+        lengths = lengths_of(prefix, lengths)
+        real = torch.arange(prefix.shape[1], device=prefix.device) < lengths[:, None]
         return self.log_prob(Batch(x=prefix.where(real, self.bos), mask=real)).isfinite()
 
+    def depth_marginals(self, length: int | None = None) -> Float[Tensor, "read depth"]:
+        """P(the row goes on, with d brackets open) after 0, 1, …, N brackets; N is that of a whole row unless given.
+
+        d → d + 1 with the probability to open there, else d − 1; from 0 that is the end of a word.
+        """
+        steps = whole("length", self.most if length is None else length, least=0, most=MOST)
+        opening, rows = self.opening, [torch.eye(self.depth + 1, dtype=torch.float64)[0]]
+        for i in range(steps):
+            opens = opening[min(i, len(opening) - 1)]
+            step = torch.zeros_like(opens)
+            step[1:] += rows[-1][:-1] * opens[:-1]
+            step[:-1] += rows[-1][1:] * (1 - opens[1:])
+            rows.append(step)
+        return torch.stack(rows)
+
     # -- drawing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def most(self) -> int:
+        """Brackets of the longest row."""
+        raise NotImplementedError
 
     @property
     def _positions(self) -> int:
@@ -222,15 +263,18 @@ class BoundedDyck:
         All rows take a step at a time. One uniform number u, drawn on the CPU, decides a token: it opens if u < p =
         P(open), and then u/p, uniform again, gives the type.
         """
-        whole("n", n, least=0)
         positions = self._positions
+        # a uniform number, five integers and two flags for every token, and four latents once more
+        fits_in_memory(
+            "n × tokens", (n, positions), 10.0 * whole("n", n, least=0) * len(generators) * positions, size=8
+        )
         uniform = [torch.rand(positions, n, generator=generator) for generator in generators]
         return self._walk((torch.cat(uniform, dim=1) if uniform else torch.empty(positions, 0)).to(device))
 
     def _walk(self, uniform: Float[Tensor, "token row"]) -> Batch:
         """The rows that these numbers stand for, which are used up."""
         (positions, n), device = uniform.shape, uniform.device
-        opening = self._opening.float()
+        opening = self.opening.float()
         ends = bool((opening[:, 0] < 1).any())
         opening = opening.to(device)
         integer = torch.int32 if n * (positions + 2) < 2**31 else torch.int64

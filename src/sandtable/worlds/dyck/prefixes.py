@@ -14,9 +14,6 @@ from sandtable.worlds.base import Batch, Expectation
 from sandtable.worlds.dyck.bounded import LARGEST_SUPPORT, BoundedDyck
 from sandtable.worlds.dyck.rows import rows_of
 
-MOST = 1_000_000
-"""Brackets of the longest row whose law is worked out."""
-
 
 @dataclass(frozen=True)
 class DyckPrefixes(BoundedDyck):
@@ -34,10 +31,15 @@ class DyckPrefixes(BoundedDyck):
         whole("length", self.length)
 
     @cached_property
-    def _opening(self) -> Float[Tensor, "read depth"]:
+    def opening(self) -> Float[Tensor, "read depth"]:
         opening = torch.full((1, self.depth + 1), self.q, dtype=torch.float64)
         opening[:, 0], opening[:, -1] = 1.0, 0.0
         return opening
+
+    @property
+    def most(self) -> int:
+        """Brackets of a row."""
+        return self.length
 
     @property
     def _positions(self) -> int:
@@ -67,15 +69,3 @@ class DyckPrefixes(BoundedDyck):
         for count, factor in zip(counts, factors, strict=True):
             weight *= factor ** count.sum(1).double()
         return weight * self.accepts(x, real.sum(1))
-
-    def depth_marginals(self, length: int | None = None) -> Float[Tensor, "read depth"]:
-        """P(depth = d) after 0, 1, …, N brackets: 0 → 1, d → d + 1 with probability q, else d − 1, D → D − 1."""
-        steps = self.length if length is None else whole("length", length, least=0, most=MOST)
-        opens = self._opening[0]
-        rows = [torch.eye(self.depth + 1, dtype=torch.float64)[0]]
-        for _ in range(steps):
-            step = torch.zeros_like(opens)
-            step[1:] += rows[-1][:-1] * opens[:-1]
-            step[:-1] += rows[-1][1:] * (1 - opens[1:])
-            rows.append(step)
-        return torch.stack(rows)

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, fits_in_memory, probability, typed, whole
 from sandtable.worlds.base import Batch, Expectation
-from sandtable.worlds.dyck.bounded import LARGEST_SUPPORT, BoundedDyck
-
-MOST = 1_000_000
-"""Brackets of the longest word that can be asked for."""
+from sandtable.worlds.dyck.bounded import LARGEST_SUPPORT, MOST, BoundedDyck
 
 
 @typed
@@ -86,7 +83,7 @@ class DyckWords(BoundedDyck):
         return opening, bool(later[0] > 0)
 
     @property
-    def _opening(self) -> Float[Tensor, "read depth"]:
+    def opening(self) -> Float[Tensor, "read depth"]:
         return self._backward[0]
 
     @property
