@@ -244,6 +244,21 @@ def test_excess_loss_position_by_position(world, on):
 
 
 @pytest.mark.parametrize("attention", dyck.ATTENTIONS)
+def test_probabilities_are_not_logits(attention):
+    """An exact model is right at any strictness and loses nothing, and the law itself, given as logits, is flatter."""
+    model = dyck.build(attention)
+    for world, batch in ROWS.values():
+        for at in ("open", "closers"):
+            said = closing_accuracy(model, batch, world, outputs="probabilities", at=at, strict=0.999)
+            assert said.tolist() == [1.0]
+        assert closing_accuracy(model, batch, world, strict=0.8).item() < 0.2
+    for rows in ("prefixes", "long"):
+        world, batch = ROWS[rows]
+        assert abs(excess_loss(model, batch, world, outputs="probabilities").item()) < 1e-6
+        assert excess_loss(model, batch, world).item() > 0.3
+
+
+@pytest.mark.parametrize("attention", dyck.ATTENTIONS)
 def test_logarithms_of_exact_models_lose_nothing(attention):
     for rows in ("prefixes", "long"):
         world, batch = ROWS[rows]
@@ -355,7 +370,28 @@ def test_slopes_of_power_laws():
         (lambda b: closing_accuracy(dyck.build(), b, WORLD, strict=1.5), "strict=1.5"),
         (lambda b: closing_accuracy(dyck.build(), b, WORLD, reads="symbol"), "reads='symbol'"),
         (lambda b: closing_accuracy(Says(0.0, 1.0), b, WORLD), "models with 2 outputs: must score all 4 brackets"),
-        (lambda b: closing_accuracy(dyck.build(), b, WORLD, reads="symbols"), "models over 6 symbols"),
+        (lambda b: closing_accuracy(dyck.build(), b, WORLD, reads="symbols"), "a model that reads 6 symbols"),
+        (lambda b: closing_accuracy(dyck.build(types=3), b, WORLD), "reads 8 tokens and writes 6 scores: types=2"),
+        (lambda b: excess_loss(dyck.build(types=3), b, WORLD), "reads 8 tokens and writes 6 scores: types=2"),
+        (lambda b: pumping_outputs(dyck.build(types=3), [1], types=2, depth=4), "reads 8 tokens and writes 6 scores"),
+        (
+            lambda b: closing_accuracy(minimal_first_layer(depth=3), b, WORLD, reads="symbols"),
+            "reads 13 symbols .*types=2, depth=4 have 17 symbols",
+        ),
+        # as many symbols as one type to depth eight, and twice as many brackets
+        (
+            lambda b: excess_loss(
+                minimal_first_layer(), DyckPrefixes(1, 8).sample(1, rng()), DyckPrefixes(1, 8), reads="symbols"
+            ),
+            "reads 17 symbols and writes 4 scores: types=1, depth=8 have 17 symbols and 2 brackets",
+        ),
+        (
+            lambda b: closing_accuracy(
+                Transformer(5, width=8, causal=True, tied=False, outputs=4), DyckWords().sample(2, rng()), DyckWords()
+            ),
+            "rows with token 5: the models read 5 tokens",
+        ),
+        (lambda b: closing_accuracy(dyck.build(), b, WORLD, outputs="logits"), "outputs='logits'"),
         (lambda b: excess_loss(dyck.build(), b, WORLD, on="openers"), "on='openers'"),
         (lambda b: asked(Batch(x=torch.tensor([[4]])), WORLD), "at='open': no position of these rows"),
         (lambda b: asked(Batch(x=torch.tensor([[4, 0, 0]])), WORLD, at="closers"), "at='closers': no position"),

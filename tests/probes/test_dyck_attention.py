@@ -403,9 +403,9 @@ def test_bad_input():
         patterns(stack, batch, WORDS, layer=2)
     with pytest.raises(ArgumentError, match="a Linear has no attention patterns"):
         patterns(torch.nn.Linear(2, 2), batch, WORDS, layer=0)
-    with pytest.raises(ArgumentError, match="models over 6 tokens: this world has 17 symbols"):
+    with pytest.raises(ArgumentError, match="reads 6 symbols and writes 6 scores: types=2, depth=4 have 17 symbols"):
         stack_likeness(stack, batch, WORDS, layer=0, reads="symbols")
-    with pytest.raises(ArgumentError, match="models over 17 tokens: this world has 6 tokens; see reads="):
+    with pytest.raises(ArgumentError, match=r"reads 17 tokens .* have 6 tokens and 4 brackets to score; see reads="):
         class_mass(Stack.of(*models(1, size=17)), batch, WORDS, layer=0)
     with pytest.raises(ArgumentError, match="another vocabulary"):
         patterns(stack, DyckWords(types=3).sample(3, generator()), WORDS, layer=0)

@@ -89,6 +89,37 @@ def test_balanced_weights_do_not_violate_and_one_changed_score_does():
     assert float(balance.bilinear_residual(broken, **SIZE)) == pytest.approx(0.1 * (5 / 6) ** 0.5)
 
 
+@pytest.mark.parametrize(("types", "depth"), [(1, 4), (1, 2), (1, 1), (3, 1), (2, 2)])
+def test_measures_that_need_no_second_type(types, depth):
+    layer = random_layer(2, types=types, depth=depth)
+    pairs = types * depth
+    closers = [pairs + j * depth + d - 1 for j in range(types) for d in range(2, depth + 1)]
+    gaps = layer.scores[:pairs][:, closers] - layer.scores[pairs : 2 * pairs][:, closers]
+    # ‖gaps‖² about the row means is the mean over closers of all squared differences of two, halved
+    square = sum(float((gaps[:, a] - gaps[:, b]).square().sum()) for a in range(len(closers)) for b in range(a))
+    found = balance.bilinear_residual(layer, types=types, depth=depth)
+    assert float(found) == pytest.approx((square / max(len(closers), 1)) ** 0.5)
+    cosines = balance.antiparallelism(layer, types=types, depth=depth)
+    for i, c in itertools.product(range(types), range(depth)):
+        one, two = layer.values[i * depth + c], layer.values[pairs + i * depth + c]
+        assert float(cosines[i, c]) == pytest.approx(float(one @ two / one.norm() / two.norm()))
+
+
+def test_one_type_has_no_other_string():
+    """P is about two strings whose last openers differ; the least of all strings is defined for one type too."""
+    layer = random_layer(4, types=1, depth=3)
+    with pytest.raises(ArgumentError, match="types=1"):
+        balance.least_outputs(layer, types=1, depth=3)
+    sums = balance.pair_sums(layer, types=1, depth=3).norm(dim=-1)
+    floors = []
+    for place, query in enumerate((4, 5)):  # closers of pair depth 2 and 3
+        weight = (layer.scores[:, query] - layer.scores[:, query].max()).exp()
+        keys = [6, *range(place + 2), query]  # the start, all openers up to that depth, the closer
+        floors.append(float((weight[keys, None] * layer.values[keys]).sum(0).norm()))
+    found = balance_violation(layer, types=1, depth=3, convention="release")
+    assert float(found) == pytest.approx(float(sums.amax(-1) @ (1 / torch.tensor(floors).double())) / 2)
+
+
 def test_random_weights_and_large_scores():
     layer = random_layer(3, models=(40,), width=50, spread=0.02)
     assert float(balance_violation(layer, **SIZE).mean()) == pytest.approx(0.63, abs=0.03)
@@ -127,6 +158,8 @@ def test_bad_input():
         balance_violation(layer, types=2, depth=3)
     with pytest.raises(ArgumentError, match="types=1"):
         balance_violation(layer, types=1, depth=8)
+    with pytest.raises(ArgumentError, match="depth=1"):
+        balance.pair_sums(random_layer(0, depth=1), types=2, depth=1)
     with pytest.raises(ArgumentError, match="convention='max'"):
         balance_violation(layer, **SIZE, convention="max")
     with pytest.raises(ArgumentError, match="must be"):

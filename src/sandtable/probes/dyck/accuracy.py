@@ -39,6 +39,7 @@ def closing_accuracy(
     world: BoundedDyck,
     *,
     reads: str = "tokens",
+    outputs: str = "scores",
     strict: float | None = None,
     at: str = "open",
     edits: Edits | None = None,
@@ -49,10 +50,12 @@ def closing_accuracy(
     `strict` the right closer must have more than that share of the closers' probability (the released code: 0.8).
     Asked are all positions with an open bracket (`at="open"`), or those where a closer follows (`at="closers"`, the
     text). `edits` change activations on the way, see `Transformer.forward`.
+
+    Nets that are trained give logits; models of `theory.dyck.build` need outputs="probabilities".
     """
     where, top = asked(batch, world, at=at), latent(batch, world, "top")
     right: Tensor | int = 0
-    for part, out in scores(models, batch, world, reads=reads, edits=edits):
+    for part, out in scores(models, batch, world, reads=reads, outputs=outputs, edits=edits):
         closers, here = out[..., world.types :], where[part]
         if strict is None:
             hit = closers.argmax(-1) == top[part]
@@ -78,12 +81,19 @@ def long_prefixes(
 
 
 def excess_loss(
-    models: Stack | nn.Module, batch: Batch, world: BoundedDyck, *, reads: str = "tokens", on: str = "all"
+    models: Stack | nn.Module,
+    batch: Batch,
+    world: BoundedDyck,
+    *,
+    reads: str = "tokens",
+    outputs: str = "scores",
+    on: str = "all",
 ) -> PerModel:
     """Cross-entropy of the next bracket above the Bayes floor, expected over that bracket: KL(law ‖ model).
 
     Where a word may end instead, the law is that of the bracket given that one follows. `on="closers"` asks the same
-    where a closer is expected alone: the closer is then known, the floor 0 and the excess −log p(closer).
+    where a closer is expected alone: the closer is then known, the floor 0 and the excess −log p(closer). Nets that are
+    trained give logits; models of `theory.dyck.build` need outputs="probabilities".
     """
     world.require_own(batch)
     brackets = 2 * world.types
@@ -93,7 +103,7 @@ def excess_loss(
     total: Tensor | int = 0
     weight = law.sum(-1, keepdim=True)
     given = (law / weight).nan_to_num(0.0)
-    for part, out in scores(models, batch, world, reads=reads):
+    for part, out in scores(models, batch, world, reads=reads, outputs=outputs):
         p = given[part]
         gap = torch.special.xlogy(p, p) - p * out.double().log_softmax(-1)
         total = total + (gap.sum(-1) * weight[part][..., 0]).sum((1, 2))

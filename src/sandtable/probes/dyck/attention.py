@@ -329,13 +329,7 @@ class _Run:
         foreign = batch.vocab is not None and batch.vocab != world.vocab
         if foreign or not 0 <= int(batch.x.min()) <= int(batch.x.max()) <= world.eos:
             raise ArgumentError(f"rows in another vocabulary: this world's is {' '.join(world.vocab.tokens)}")
-        inputs = inputs_of(batch.x, world, reads=reads)
-        # ⟨eos⟩ may be missing: no prefix holds it.
-        sizes = [world.symbol_count] if reads == "symbols" else [len(world.vocab), len(world.vocab) - 1]
-        size: Any = stack.template.size
-        if size not in sizes or int(inputs.max()) >= size:
-            raise ArgumentError(f"models over {size} tokens: this world has {sizes[0]} {reads}; see reads=")
-        return cls(stack, batch, world, inputs, layer)
+        return cls(stack, batch, world, inputs_of(stack, batch.x, world, reads=reads), layer)
 
     @property
     def attn(self) -> Attention:

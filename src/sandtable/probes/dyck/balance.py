@@ -94,6 +94,8 @@ def least_outputs(layer: Tokenwise, *, types: int, depth: int, changed: bool = T
 
     t runs over all strings of d − 1 openers. With `changed`, the last opener differs from that of the overall least.
     """
+    if changed:
+        whole("types", types, least=2)
     written, queries = _contributions(layer, types, depth)
     found = []
     for place, (j, d) in enumerate(queries):
@@ -127,11 +129,12 @@ def bilinear_residual(layer: Tokenwise, *, types: int, depth: int) -> Float[Tens
     """‖ΔE ᵀ W_Kᵀ W_Q ΔC‖_F: how much score(opener) − score(closer) of a pair depends on the closer that asks.
 
     ΔE are the kD pair differences, ΔC an orthonormal basis of the k(D − 1) − 1 differences of closers; 0 is the balance
-    condition (2.47), which says nothing about values.
+    condition (2.47), which says nothing about values, and holds by itself where no two closers ask (D = 1, or one type
+    to depth two).
     """
     _check(layer, types, depth)
-    pairs, queries = types * depth, _queries(types, depth)
-    columns = [pairs + j * depth + d - 1 for j, d in queries]
+    pairs = types * depth
+    columns = [pairs + j * depth + d - 1 for j, d in _queries(types, depth)]
     gap = layer.scores[..., :pairs, :][..., columns] - layer.scores[..., pairs : 2 * pairs, :][..., columns]
     return (gap - gap.mean(-1, keepdim=True)).norm(dim=(-2, -1))
 
@@ -150,8 +153,8 @@ def _queries(types: int, depth: int) -> list[tuple[int, int]]:
 
 
 def _check(layer: Tokenwise, types: int, depth: int) -> None:
-    whole("types", types, least=2)
-    whole("depth", depth, least=2)
+    whole("types", types)
+    whole("depth", depth)
     n = layer.scores.shape[-1]
     if n != 2 * types * depth + 1:
         raise ArgumentError(
@@ -163,7 +166,7 @@ def _contributions(
     layer: Tokenwise, types: int, depth: int
 ) -> tuple[Float[Tensor, "... query key width"], list[tuple[int, int]]]:
     """U(key → query) for the closers that leave an open bracket, over e to the largest score of the query."""
-    _check(layer, types, depth)
+    _check(layer, types, whole("depth", depth, least=2))
     queries = _queries(types, depth)
     columns = [types * depth + j * depth + d - 1 for j, d in queries]
     scores = layer.scores[..., columns].transpose(-1, -2)

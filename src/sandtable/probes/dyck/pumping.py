@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.models.blocks import UnitNorm
 from sandtable.probes.dyck.balance import Tokenwise
+from sandtable.worlds.dyck import BoundedDyck
 
 
 @typed
@@ -113,9 +114,7 @@ def pumping_outputs(
     stacks: tuple[Sequence[int], Sequence[int]] = ((0,), (1,)),
 ) -> Float[Tensor, " copies"]:
     """The same for a whole model that reads tokens: how far its answers after the two prefixes are apart."""
-    tokens = getattr(model, "size", 2 * types + 1)
-    if 2 * types + 1 > tokens:
-        raise ArgumentError(f"types={types}: this model reads {tokens} tokens")
+    BoundedDyck(types=types, depth=depth).require_reader(model)
     if not len(copies):
         raise ArgumentError("copies=(): needs at least one number")
     found = []

@@ -15,6 +15,7 @@ from sandtable.worlds import Batch
 from sandtable.worlds.dyck import BoundedDyck
 
 READS = ("tokens", "symbols")
+OUTPUTS = ("scores", "probabilities")
 Edits = Mapping[str, Callable[[Tensor], Tensor]]
 AT_ONCE = 2**21
 """Attention scores of one head that a model computes at once."""
@@ -25,20 +26,33 @@ def stacked(models: Stack | nn.Module) -> Stack:
     return models if isinstance(models, Stack) else Stack.of(models)
 
 
-def inputs_of(x: Int[Tensor, "batch position"], world: BoundedDyck, *, reads: str) -> Int[Tensor, "batch position"]:
-    """What the models read in these rows of tokens."""
-    return world.symbols(x) if one_of("reads", reads, READS) == "symbols" else x
+def inputs_of(
+    stack: Stack, x: Int[Tensor, "batch position"], world: BoundedDyck, *, reads: str
+) -> Int[Tensor, "batch position"]:
+    """What the models, which must be of this world, read in these rows of tokens."""
+    world.require_reader(stack.template, reads=one_of("reads", reads, READS))
+    inputs, size = world.symbols(x) if reads == "symbols" else x, getattr(stack.template, "size", None)
+    if size is not None and int(inputs.max()) >= size:  # ⟨eos⟩ in rows for models without it
+        raise ArgumentError(f"rows with token {int(inputs.max())}: the models read {size} tokens")
+    return inputs
 
 
 def scores(
-    models: Stack | nn.Module, batch: Batch, world: BoundedDyck, *, reads: str = "tokens", edits: Edits | None = None
+    models: Stack | nn.Module,
+    batch: Batch,
+    world: BoundedDyck,
+    *,
+    reads: str = "tokens",
+    outputs: str = "scores",
+    edits: Edits | None = None,
 ) -> Iterator[tuple[slice, Float[Tensor, "models rows position bracket"]]]:
-    """Next-bracket scores of every model, some rows at a time so that long ones fit; all at once with `edits`."""
+    """Next-bracket scores of every model, some rows at a time so that long ones fit; all at once with `edits`.
+
+    Scores are logits; of models whose `outputs` are "probabilities", as those of `theory.dyck.build` are, their logs.
+    """
     stack, brackets = stacked(models), 2 * world.types
-    inputs = inputs_of(batch.x, world, reads=reads)
-    size = getattr(stack.template, "size", None)
-    if size is not None and int(inputs.max()) >= size:
-        raise ArgumentError(f"models over {size} {reads}: this world has the number {int(inputs.max())} too")
+    one_of("outputs", outputs, OUTPUTS)
+    inputs = inputs_of(stack, batch.x, world, reads=reads)
     device = next(iter(stack.params.values())).device
     rows = len(inputs) if edits else max(1, AT_ONCE // inputs.shape[1] ** 2)
     for first in range(0, len(inputs), rows):
@@ -46,7 +60,9 @@ def scores(
         out: Any = stack(inputs[part].to(device), edits=edits) if edits else stack(inputs[part].to(device))
         if out.shape[-1] < brackets:
             raise ArgumentError(f"models with {out.shape[-1]} outputs: must score all {brackets} brackets")
-        yield part, out[..., :brackets].cpu()
+        out = out[..., :brackets].cpu()
+        # rounding leaves a little more or less than 0 of what is impossible
+        yield part, out.clamp(min=torch.finfo(out.dtype).tiny).log() if outputs == "probabilities" else out
 
 
 def latent(batch: Batch, world: BoundedDyck, name: str) -> Int[Tensor, "batch position"]:
