@@ -10,7 +10,7 @@ from sandtable.models import Transformer
 from sandtable.objectives import NextBracket, NextToken
 from sandtable.theory.dyck.embeddings import minimal_first_layer, symbol_embedding
 from sandtable.training import fit
-from sandtable.worlds import DyckPrefixes, DyckWords
+from sandtable.worlds import Batch, DyckPrefixes, DyckWords
 
 WORLD = DyckWords(longest=10)
 
@@ -123,6 +123,33 @@ def test_a_stack_trains_like_single_models_and_the_regulariser_lowers_the_contra
     )
 
 
+def test_rows_without_a_closer_have_no_task():
+    """[ and [( hold openers alone: nothing is asked, no model is harmed, and the contrast still counts."""
+    model, params = ready(minimal_first_layer(width=20, hidden=8))
+    batch = Batch(x=torch.tensor([[4, 0, 1], [4, 0, 0]]))
+    for contrast in (0.0, 0.5):
+        objective = NextBracket("symbols", contrast=contrast)
+        loss, parts = objective.loss(apply_of(model), params, objective.draw(batch, generator(), 0))
+        assert float(parts["task"]) == 0.0
+        assert float(loss) == pytest.approx(contrast * float(parts.get("contrast", 0.0)))
+        gradients = torch.autograd.grad(loss, [p for p in params.values() if p.requires_grad], allow_unused=True)
+        assert all(g is None or bool(g.isfinite().all()) for g in gradients)
+    trained = fit(model, DyckPrefixes(length=2), NextBracket("symbols"), steps=30, batch_size=2, seeds=2)
+    assert bool(trained.losses.isfinite().all())
+    assert all(bool(value.isfinite().all()) for value in trained.models.params.values())
+
+
+def test_symbols_are_numbered_by_the_depth_of_the_objective():
+    """Whatever the depth of the world that drew the rows: shallower ones are read rightly, deeper ones refused."""
+    objective = NextBracket("symbols", on="all")
+    drawn = DyckPrefixes(depth=2, length=6).sample(5, generator())
+    inputs = objective.draw(drawn, generator(), 0)["inputs"]
+    assert torch.equal(inputs, DyckPrefixes(depth=4).symbols(drawn.x)[:, :-1])
+    assert not torch.equal(inputs, drawn.latents["symbol"][:, :-1])
+    with pytest.raises(ArgumentError, match="a bracket deeper than 3"):
+        fit(minimal_first_layer(depth=3), DyckPrefixes(), NextBracket("symbols", depth=3), steps=2, batch_size=20)
+
+
 def test_tables():
     one, two, three = (symbol_embedding(kind, types=2, depth=4) for kind in ("E1", "E2", "E3"))
     assert torch.equal(one, torch.eye(17))
@@ -161,6 +188,7 @@ def test_bad_input():
         (minimal_first_layer(types=1, depth=2), NextBracket(reads="symbols")),
         (minimal_first_layer(), NextBracket()),
         (Transformer(6, width=8, causal=True, tied=False, outputs=3), NextBracket()),
+        (minimal_first_layer(types=4, depth=2), NextBracket(reads="symbols")),  # 17 symbols too
     ],
 )
 def test_a_model_of_another_vocabulary_is_refused(model, objective):

@@ -33,7 +33,8 @@ class NextBracket(DrawsEach, OneForward):
     published code's `[^D ]^D (^D )^D` with one more pair of random type at a random depth.
 
     The model must be causal. `reads` says whether it reads tokens or the symbols of a minimal first layer; `types` and
-    `depth` are those of the world. Fits record "task" and, if λ > 0, "contrast", the two parts of the loss.
+    `depth` are those of the model, and of the world or deeper. Fits record "task" and, if λ > 0, "contrast", the two
+    parts of the loss. Rows in which nothing counts, without a closer, have no task and no gradient of one: 0.
     """
 
     reads: str = "tokens"
@@ -59,13 +60,7 @@ class NextBracket(DrawsEach, OneForward):
 
     def check(self, model: Any) -> None:
         """An `ArgumentError` where a model does not read what this objective shows, or cannot score all brackets."""
-        size, outputs, brackets = getattr(model, "size", None), getattr(model, "outputs", None), 2 * self.types
-        sizes = (brackets * self.depth + 1,) if self.reads == "symbols" else (brackets + 2, brackets + 1)
-        if size is not None and (size not in sizes or (outputs is not None and outputs < brackets)):
-            raise ArgumentError(
-                f"a model that reads {size} tokens and writes {outputs} scores: NextBracket(reads={self.reads!r}, "
-                f"types={self.types}, depth={self.depth}) shows {sizes[0]} of them and needs {brackets} scores"
-            )
+        self._world.require_reader(model, reads=self.reads)
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
@@ -89,6 +84,10 @@ class NextBracket(DrawsEach, OneForward):
         return {**example, "weight": expectation.weights[:, None] * example["weight"]}
 
     @property
+    def _world(self) -> BoundedDyck:
+        return BoundedDyck(types=self.types, depth=self.depth)
+
+    @property
     def _start(self) -> int:
         """⟨bos⟩ as the model reads it."""
         return 2 * self.types * (self.depth if self.reads == "symbols" else 1)
@@ -106,10 +105,10 @@ class NextBracket(DrawsEach, OneForward):
             )
         inputs = x
         if self.reads == "symbols":
-            inputs = batch.latents.get("symbol")
-            if inputs is None:
-                world = BoundedDyck(types=self.types, depth=self.depth)
-                inputs = world.symbols(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+            # not the batch's own symbols, which another depth would number otherwise
+            depth = batch.latents.get("depth")
+            depth = None if depth is None else depth.flatten(0, -2)
+            inputs = self._world.symbols(x.flatten(0, -2), depth).unflatten(0, x.shape[:-1])
         real = torch.ones_like(x, dtype=torch.bool) if batch.mask is None else batch.mask
         target = x[..., 1:]
         counts = real[..., 1:] & (target < 2 * self.types)
@@ -169,7 +168,7 @@ class NextBracket(DrawsEach, OneForward):
             errors = (outputs - truth).square().sum(-1)
         else:
             errors = F.cross_entropy(outputs.flatten(0, -2), target.flatten(), reduction="none").view_as(weight)
-        task = (weight * errors).sum() / weight.sum()
+        task = (weight * errors).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
         if "longer" not in example:
             return task, {"task": task}
         later = apply(params, example["longer"])
