@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandtable.arguments import free_path, number, whole
+from sandtable.arguments import ArgumentError, free_path, number, whole
 from sandtable.cli.progress import Quiet, Status
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ dyck = typer.Typer(
 _Longest = Annotated[int, typer.Option(help="Compare at every prefix of so many brackets.")]
 _Long = Annotated[int, typer.Option(help="Compare at random prefixes of so many brackets; 0: none.")]
 MOST_PREFIXES = 400_000
-EXACT = 1e-6
-"""Errors above this are not rounding."""
+"""Compared at most; `--longest` is then shortened."""
 
 
 @dyck.command()
@@ -31,7 +31,7 @@ def build(
     types: Annotated[int, typer.Option(help="Types of brackets, k.")] = 2,
     depth: Annotated[int, typer.Option(help="Brackets open at a time, D.")] = 4,
     q: Annotated[float, typer.Option(help="Probability to open where closing is possible.")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Of random attention.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Of random attention and of further layers (default: 0).")] = None,
     scale: Annotated[float | None, typer.Option(help="Size of the scores (default: random 1, misleading 6).")] = None,
     layers: Annotated[int, typer.Option(help="Layers; those beyond two attend at random and change nothing.")] = 2,
     width: Annotated[int | None, typer.Option(help="Width (default: the least, 3kD + 3).")] = None,
@@ -48,15 +48,17 @@ def build(
         ("--seed", seed, 0),
         ("--layers", layers, 2),
     ):
-        whole(name, value, least=least)
+        whole(name, 0 if value is None else value, least=least)
     if scale is not None:
         number("--scale", scale, least=0.0)
+    if seed is not None and attention in ("uniform", "misleading") and layers == 2:
+        raise ArgumentError(f"--seed={seed}: {attention} attention of two layers draws nothing; leave it out")
     free_path(out, overwrite=force, hint="pass --force")
     from sandtable.theory import dyck as theory
 
-    model = theory.build(attention, types=types, depth=depth, q=q, seed=seed, scale=scale, layers=layers, width=width)
-    built = theory.Built(model, types, depth, q, attention, seed, scale)
-    theory.save(built, out, overwrite=force)
+    drawn: dict[str, Any] = dict(seed=seed or 0, scale=scale)
+    model = theory.build(attention, types=types, depth=depth, q=q, layers=layers, width=width, **drawn)
+    theory.save(theory.Built(model, types, depth, q, attention, **drawn), out, overwrite=force)
     _report(theory.load(out), out, longest, long, quiet)
 
 
@@ -82,8 +84,9 @@ def _check_sizes(longest: int, long: int) -> None:
 
 def _report(built: Built, path: Path, longest: int, long: int, quiet: bool) -> None:
     from sandtable.theory.dyck import check
+    from sandtable.theory.dyck.checking import EXACT
 
-    world = built.world
+    world, asked = built.world, longest
     while longest > 1 and world.count_prefixes(longest) > MOST_PREFIXES:
         longest -= 1
     with Status(quiet=quiet) as say:
@@ -94,8 +97,19 @@ def _report(built: Built, path: Path, longest: int, long: int, quiet: bool) -> N
         f"{path}: {built.attention} attention, {built.types} types to depth {built.depth}, q = {built.q:g}, "
         f"{len(built.model.layers)} layers of width {built.model.width}, {parameters:,} parameters"
     )
-    print(f"largest error on all {found.prefixes:,} prefixes of at most {longest} brackets: {found.error:.1e}")
+    if longest < asked:
+        print(f"--longest {asked} is {world.count_prefixes(asked):,} prefixes; compared at {longest} brackets instead")
+    deep = 2 * built.types * built.depth
+    print(
+        f"largest error on all {found.prefixes:,} prefixes of at most {longest} brackets, and on one of {deep:,} that "
+        f"opens every type {built.depth} deep: {found.error:.1e}"
+    )
     if long:
         print(f"largest error on random prefixes of {long:,} brackets: {found.long_error:.1e}")
     if not max(found.error, found.long_error) <= EXACT:
+        print(
+            f"sandtable: not exact: errors above {EXACT:g} come of changed weights, or of scores too large for float64 "
+            f"at this length; {path} is kept",
+            file=sys.stderr,
+        )
         raise typer.Exit(1)

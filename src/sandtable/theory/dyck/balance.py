@@ -68,13 +68,22 @@ def project(scores: Float[Tensor, "... n n"], *, types: int, depth: int) -> Floa
 
 
 def check_scores(scores: Float[Tensor, "... n n"], *, types: int, depth: int) -> Float[Tensor, "... n n"]:
-    """`scores` if they have one row and one column for every symbol."""
+    """`scores` if they are finite, with one row and one column for every symbol."""
     n = symbol_count(types, depth)
     if tuple(scores.shape[-2:]) != (n, n):
         raise ArgumentError(
             f"scores of shape {tuple(scores.shape)}: types={types}, depth={depth} have {n} symbols, so {n} × {n}"
         )
+    if not bool(scores.isfinite().all()):
+        raise ArgumentError(f"scores with {int((~scores.isfinite()).sum())} entries nan or inf: must be finite")
     return scores
+
+
+def one_matrix(scores: Float[Tensor, "n n"], *, types: int, depth: int) -> Float[Tensor, "n n"]:
+    """`scores` in float64 if they are those of a single layer."""
+    if scores.ndim != 2:
+        raise ArgumentError(f"scores of shape {tuple(scores.shape)}: must be those of one layer, key × query")
+    return check_scores(scores, types=types, depth=depth).double()
 
 
 @typed

@@ -8,11 +8,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, instance, typed, whole
 from sandtable.worlds.dyck import DyckPrefixes
 
 TOKENS = 40_000
 """Tokens of a batch; long rows also stay under this many entries of an attention pattern, in thousands."""
+
+
+EXACT = 1e-6
+"""Errors above this are not rounding."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Checked:
     prefixes: int
     """Different prefixes that were enumerated."""
     error: float
+    """The largest on these, and on the beginnings of `world.reference`, which opens every type up to the full depth."""
     long_error: float
     """The same on random prefixes, at every position; 0 where none were asked for."""
 
@@ -48,10 +53,12 @@ def check(
 ) -> Checked:
     """Compare at every prefix of at most `longest` brackets, and at `rows` random ones of `long` brackets.
 
-    A causal model answers for all beginnings of a row at once, so the prefixes of `longest` brackets suffice.
+    A causal model answers for all beginnings of a row at once, so the prefixes of `longest` brackets suffice. Where
+    these are too short to reach the full depth, `world.reference` does.
     """
-    enumerated = replace(world, length=whole("longest", longest, most=MOST_LONGEST))
-    error = float(errors(model, world, enumerated.support().batch.x).max())
+    instance("world", world, DyckPrefixes, "a DyckPrefixes: built models know the law of prefixes")
+    enumerated = replace(world, length=whole("longest", longest, most=MOST_LONGEST)).support().batch.x
+    error = max(float(errors(model, world, some).max()) for some in (enumerated, world.reference[None]))
     count = sum(world.count_prefixes(n) for n in range(longest + 1))
     far = 0.0
     if whole("long", long, least=0):

@@ -19,12 +19,16 @@ from torch import Tensor
 from sandtable.arguments import ArgumentError, number, one_of, typed, whole
 from sandtable.models import Block, DeepMLP, SoftmaxAttention, Transformer
 from sandtable.models.transformer import MOST_LAYERS
-from sandtable.theory.dyck.balance import check_scores, constrained_queries, offsets, project, residual, symbol_count
+from sandtable.theory.dyck.balance import constrained_queries, offsets, one_matrix, project, residual, symbol_count
+from sandtable.theory.dyck.checking import EXACT, check
 from sandtable.theory.dyck.lookup import linear, lookup, network
+from sandtable.worlds.dyck import DyckPrefixes
 
 ATTENTIONS = ("uniform", "random", "misleading")
 UNBALANCED = 1e-8
 """Balance residual, relative to the size of the scores, above which no values can make matched pairs cancel."""
+TRIED = 200
+"""Brackets of the random prefixes on which every model is tried before it is handed out."""
 
 
 def least_width(types: int, depth: int) -> int:
@@ -90,6 +94,8 @@ def build(
     """
     size: dict[str, int] = dict(types=types, depth=depth)
     if one_of("attention", attention, ATTENTIONS) == "uniform":
+        if scale is not None:
+            raise ArgumentError(f"scale={scale!r}: uniform attention has no scores to scale; must be None")
         scores = uniform_scores(**size)
     elif attention == "random":
         generator = torch.Generator().manual_seed(whole("seed", seed, least=0))
@@ -114,14 +120,15 @@ def from_scores(
     """The exact model whose second layer pays attention by these balanced scores (key × query, symbol order).
 
     A bracket counts as open from `threshold` times the least weight on that the top of a stack can have: any number up
-    to 1 gives the same answers, smaller ones with more rounding.
+    to 1 gives the same answers, smaller ones with more rounding. So do larger scores: where one bracket weighs e^s
+    times another, its rounding does too. What errs by more than 1e-6 within 200 brackets is refused.
 
     Layers beyond the second have no values and an MLP that is the identity; what they attend to is random (`seed`).
     """
     q = number("q", q, above=0.0)
     if not q < 1:
         raise ArgumentError(f"q={q!r}: must be > 0 and < 1")
-    scores = check_scores(scores, types=types, depth=depth).double()
+    scores = one_matrix(scores, types=types, depth=depth)
     off = float(residual(scores, types=types, depth=depth))
     if off > UNBALANCED * max(1.0, float(scores.norm())):
         raise ArgumentError(f"scores: miss the balance condition by {off:.3g}; take theory.dyck.project(scores, …)")
@@ -146,7 +153,19 @@ def from_scores(
             shape = model.get_parameter(full).shape
             model.set(full, torch.randn(shape, generator=generator, dtype=torch.float64))
         _copy(model, f"blocks.{i}.mlp", linear(torch.eye(model.width)))
-    return model.requires_grad_(False)
+    _require_exact(model.requires_grad_(False), DyckPrefixes(types=types, depth=depth, q=q), scores, threshold)
+    return model
+
+
+def _require_exact(model: Transformer, world: DyckPrefixes, scores: Tensor, threshold: float) -> None:
+    """Rounding shows on whole prefixes alone: what pairs leave behind adds up, and no single weight tells."""
+    found = check(model, world, longest=1, long=TRIED)
+    if not max(found.error, found.long_error) <= EXACT:
+        raise ArgumentError(
+            f"scores up to {float(scores.abs().max()):.3g}, threshold={threshold:g}: in float64 the model errs by "
+            f"{max(found.error, found.long_error):.1g} within {TRIED} brackets, at most {EXACT:g} is allowed: take "
+            "smaller scores"
+        )
 
 
 def skeleton(*, types: int, depth: int, layers: int = 2, width: int | None = None) -> Transformer:
@@ -172,6 +191,7 @@ def skeleton(*, types: int, depth: int, layers: int = 2, width: int | None = Non
 
 def second_layer(model: Transformer, *, types: int, depth: int) -> tuple[Float[Tensor, "n n"], Float[Tensor, "n m"]]:
     """What the second layer of a built model does with symbols: scores (key × query) and values, read from weights."""
+    skeleton_of(model, types=types, depth=depth)
     n, attn = symbol_count(types, depth), model.layers[1].attn
     assert isinstance(attn, SoftmaxAttention)
     scores = attn.W_K[0, :n] @ attn.W_Q[0, :n].T
@@ -181,27 +201,39 @@ def second_layer(model: Transformer, *, types: int, depth: int) -> tuple[Float[T
 @typed
 def with_scores(model: Transformer, scores: Float[Tensor, "n n"], *, types: int, depth: int) -> Transformer:
     """A copy of a built model whose second layer attends by other scores, all else unchanged: to break or blind it."""
-    check_scores(scores, types=types, depth=depth)
-    return _edited(model, {"blocks.1.attn.W_Q": _padded(scores.double().T, model.width)[None]}, types, depth)
+    scores = one_matrix(scores, types=types, depth=depth)
+    return _edited(model, {"blocks.1.attn.W_Q": _padded(scores.T, model.width)[None]}, types, depth)
 
 
 @typed
 def with_values(model: Transformer, values: Float[Tensor, "n m"], *, types: int, depth: int) -> Transformer:
     """A copy of a built model whose second layer has other values, all else unchanged."""
     value = model.get_parameter("blocks.1.attn.W_V").detach().clone()
-    if values.shape != (n := symbol_count(types, depth), value.shape[2]) and len(values) != n:
-        raise ArgumentError(f"values of shape {tuple(values.shape)}: must have a row for each of {n} symbols")
+    shape = symbol_count(types, depth), value.shape[2]
+    if tuple(values.shape) != shape:
+        raise ArgumentError(f"values of shape {tuple(values.shape)}: must be symbol × width, {shape[0]} × {shape[1]}")
     value[0, : len(values)] = values
     return _edited(model, {"blocks.1.attn.W_V": value}, types, depth)
 
 
 def _edited(model: Transformer, changes: dict[str, Tensor], types: int, depth: int) -> Transformer:
-    copy = skeleton(types=types, depth=depth, layers=len(model.layers), width=model.width)
-    state = model.state_dict() | changes
-    if {name: value.shape for name, value in copy.state_dict().items()} != {n: v.shape for n, v in state.items()}:
-        raise ArgumentError(f"types={types}, depth={depth}: the model was built for others")
-    copy.load_state_dict(state)
+    copy = skeleton_of(model, types=types, depth=depth)
+    copy.load_state_dict(model.state_dict() | changes)
     return copy.requires_grad_(False)
+
+
+def skeleton_of(model: Transformer, *, types: int, depth: int) -> Transformer:
+    """An empty model of the same shape, or an `ArgumentError` where `model` was not built for such brackets."""
+    shape = dict(layers=len(model.layers), width=model.width)
+    fits = shape["layers"] >= 2 and shape["width"] >= least_width(types, depth)
+    empty = skeleton(types=types, depth=depth, **shape) if fits else None
+    if empty is None or _shapes(empty) != _shapes(model):
+        raise ArgumentError(f"types={types}, depth={depth}: the model was not built for these")
+    return empty
+
+
+def _shapes(model: Transformer) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in model.state_dict().items()}
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------

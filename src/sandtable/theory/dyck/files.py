@@ -8,7 +8,7 @@ from pathlib import Path
 from sandtable.arguments import ArgumentError, number, typed, whole
 from sandtable.models import Transformer
 from sandtable.models.files import load_model, misfit, save_model, weights
-from sandtable.theory.dyck.constructions import least_width, skeleton
+from sandtable.theory.dyck.constructions import least_width, skeleton, skeleton_of
 from sandtable.worlds.dyck import DyckPrefixes
 
 KIND = "dyck"
@@ -22,7 +22,8 @@ class Built:
     types: int
     depth: int
     q: float
-    attention: str = "uniform"
+    attention: str = "custom"
+    """What it was built as: "uniform", "random" or "misleading", or a word of your own."""
     seed: int = 0
     scale: float | None = None
 
@@ -35,6 +36,7 @@ class Built:
 @typed
 def save(built: Built, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write weights and facts to one file; readers see the old one or the whole new one."""
+    skeleton_of(built.model, types=built.types, depth=built.depth)
     facts = {name: value for name, value in vars(built).items() if name != "model"}
     facts |= dict(layers=len(built.model.layers), width=built.model.width)
     return save_model(path, weights(built.model), facts, kind=KIND, overwrite=overwrite)
