@@ -12,7 +12,7 @@ from sandtable.claims.verifier import exact, hidden, slips
 from sandtable.claims.vgb import first_leaf, instances
 from sandtable.lab import Lab
 from sandtable.theory import generation as theory
-from sandtable.worlds import HiddenPrefix, Slips
+from sandtable.worlds import HiddenPrefix, Knapsack, Slips
 
 BY_ID = {item.id: item for item in (*verifier.CLAIMS, *vgb.CLAIMS)}
 PRINTED = (hidden.hidden_prefix_printed, hidden.support_aware_printed)
@@ -54,16 +54,25 @@ def test_posterior_after_odd_answers():
 
 def test_slips_are_counted_by_the_decoder():
     found = slips._runs(Lab(seeds=(0,)), Slips(6, 0.3), ((0, 1, "argmax"), (6, 1, "argmax")), 400, "perfect")
-    assert found["right"].shape == (1, 2)
-    assert found["right"][0, 1] == 400
-    assert found["right"][0, 0] / 400 == pytest.approx(0.7**6, abs=0.06)
+    assert found["right"].shape == (1, 2, 400)
+    assert found["right"][0, 1].all()
+    assert found["right"][0, 0].mean() == pytest.approx(0.7**6, abs=0.06)
     assert (found["queries"][0, 0] == 6).all()
 
 
-def test_greedy_leaves_nothing_over_where_weights_are_superincreasing():
+def test_greedy_choice_needs_superincreasing_weights_and_no_table():
     generator = torch.Generator().manual_seed(0)
-    assert [exact._left_over("bounded", 12, generator) for _ in range(20)] == [0] * 20
-    assert any(exact._left_over("low density", 12, generator) for _ in range(5))
+    settings = exact.SubsetSums(tabled=12)
+    assert {exact._greedy(settings, generator) for _ in range(20)} == {(True, False)}
+    any_target = dataclasses.replace(settings, target="any")
+    assert not all(solved for solved, _ in (exact._greedy(any_target, generator) for _ in range(20)))
+    assert exact._greedy(dataclasses.replace(settings, family="arbitrary"), generator) == (True, True)
+
+
+def test_tables_hold_sums_or_subsets():
+    world = Knapsack((1, 2, 3), 6)
+    assert exact._entries(world, merged=True) == 1 + 2 + 4 + 7
+    assert exact._entries(world, merged=False) == 1 + 2 + 4 + 8
 
 
 def test_absorption_by_a_linear_system_is_a_law():
@@ -94,3 +103,9 @@ def test_a_guide_looks_values_up():
     view = type("View", (), {"tokens": rows, "lengths": torch.full((8,), 2)})
     scores = instances.guide(item.tree, item.values).score(view)
     np.testing.assert_allclose(scores, item.values[item.tree.locate(rows[:, :2])])
+
+
+def test_closed_forms_of_slips_are_the_known_numbers():
+    known = (0.392, 0.677, 0.677, 0.957, 0.365, 0.620, 0.488, 0.753)
+    assert tuple(round(slips._closed(slips.WORLD, cell)[0], 3) for cell in slips.CELLS) == known
+    assert {slips._taken(cell, exchanged=True) for cell in slips.CELLS} == set(slips.CELLS)

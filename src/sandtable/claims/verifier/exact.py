@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from sandtable.claims.verifier.sources import botta
-from sandtable.decoding import exhaustive_tokenwise, rejection, tokenwise_rejection
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, law
+from sandtable.decoding import ExactModel, exhaustive_tokenwise, rejection, tokenwise_rejection
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, exceeds, law
 from sandtable.lab.figures import curves
 from sandtable.theory import generation as theory
 from sandtable.worlds import Knapsack, OneZero, Trap, Zeros
@@ -236,6 +236,10 @@ def _tokenwise_decoded(lab: Lab, length: int, rows: int) -> dict[str, np.ndarray
 # -- subset sums -----------------------------------------------------------------------------------------------------
 
 
+LARGER = 8
+"""How many times as large the weights are whose table is compared."""
+
+
 @dataclass(frozen=True)
 class SubsetSums:
     length: int = 12
@@ -244,35 +248,45 @@ class SubsetSums:
     ones: float = 0.5
     verifier: str = "sums"
     early: bool = False
-    weights: str = "bounded"
     tabled: int = 18
+    merged: bool = True
+    larger: int = LARGER
+    family: str = "superincreasing"
+    target: str = "reachable"
+    rows: int = 400
 
 
 @claim(
     id="verifier/knapsack",
     statement=(
         "Where A is the solutions of a subset sum, rejection of strings takes D·2^D/|A| queries; with a verifier that "
-        "tables the sums still reachable, rejection of tokens always solves it in at most 2D. The table is small for "
-        "small weights, and superincreasing weights need none."
+        "tables the sums still reachable, rejection of tokens always solves it in at most 2D on average. The table "
+        "holds at most D²·max weight sums and grows with the weights; superincreasing weights need none, and greedy "
+        "choice solves them."
     ),
     source=botta("computational hardness (thesis, Theorem 3.1.2)"),
-    scales={"smoke": SubsetSums(length=10, instances=8), "desk": SubsetSums()},
+    scales={"smoke": SubsetSums(length=10, instances=8, rows=200), "desk": SubsetSums()},
     controls=(
-        Control("a verifier that accepts everything", {"verifier": "none"}, ("solves the instance",)),
+        Control(
+            "a verifier that accepts everything", {"verifier": "none"}, ("solves the instance", "decoded: solutions")
+        ),
         Control(
             "bits that are 1 with probability 0.1",
             {"ones": 0.1},
-            ("whole strings", "token by token", "queries over 2D"),
+            ("whole strings", "token by token", "queries over 2D", "decoded: queries over the recursion's"),
         ),
         Control("strings given up early", {"early": True}, ("whole strings", "saving over 2^D/(2|A|)")),
-        Control("weights of any size", {"weights": "low density"}, ("table over D²·max weight", "greedy choice")),
+        Control("subsets tabled in place of sums", {"merged": False}, ("table over D²·max weight",)),
+        Control("weights twice as large", {"larger": 2}, ("table of larger weights over table",)),
+        Control("weights that are not superincreasing", {"family": "arbitrary"}, ("tables kept for superincreasing",)),
+        Control("targets that few subsets have", {"target": "any"}, ("unsolved by greedy choice",)),
     ),
 )
 def knapsack(settings: SubsetSums, lab: Lab) -> Evidence:
     generator = lab.generator(lab.seeds[0], "instances")
-    missed, wholes, tokens, predicted, recursion, over, saving, tables, rows = ([] for _ in range(9))
-    for _ in range(settings.instances):
-        world = Knapsack.arbitrary(settings.length, generator, most=settings.most)
+    missed, wholes, tokens, predicted, recursion, over, saving, rows = ([] for _ in range(8))
+    worlds = [Knapsack.arbitrary(settings.length, generator, most=settings.most) for _ in range(settings.instances)]
+    for world in worlds:
         tree = theory.Tree.of(_biased(settings.ones), settings.length, 2)
         accepted = tree.evaluate(world.accepts)
         judged = accepted if settings.verifier == "sums" else np.ones(len(tree))
@@ -287,12 +301,10 @@ def knapsack(settings: SubsetSums, lab: Lab) -> Evidence:
         over.append(tokens[-1] / (2 * world.length))
         saving.append(2.0**world.length / (2 * world.solutions) / (strings / tokens[-1]))
         rows.append([world.target, world.solutions, strings, tokens[-1]])
-        if settings.weights == "bounded":
-            larger = Knapsack.arbitrary(settings.tabled, generator, most=settings.most)
-        else:
-            larger = Knapsack.low_density(settings.tabled, generator)
-        tables.append(sum(len(tail.sums) for tail in larger.tails) / (settings.tabled**2 * settings.most))
-    unsolved = [_left_over(settings.weights, settings.tabled, generator) for _ in range(settings.instances)]
+    runs = lab.measure(_sums_decoded, worlds, settings.rows, settings.ones, settings.verifier)
+    decoded = (runs["queries"] / np.array(recursion)[:, None]).ravel()
+    tables, growth = _tables(settings, generator)
+    greedy = [_greedy(settings, generator) for _ in range(settings.instances)]
     alike: Any = dict(rtol=1e-9, unit="instance")
     return Evidence(
         [
@@ -301,13 +313,19 @@ def knapsack(settings: SubsetSums, lab: Lab) -> Evidence:
             exact("token by token", tokens, recursion, **alike),
             bounded("queries over 2D", over, 1.0, atol=1e-12),
             bounded("saving over 2^D/(2|A|)", saving, 1.0, atol=1e-12),
+            bounded("decoded: solutions", 1 - runs["right"].mean((0, 2)), 0.0),
+            agrees("decoded: queries over the recursion's", decoded, 1.0, within=0.05, unit="generation"),
             bounded("table over D²·max weight", tables, 1.0),
-            bounded("greedy choice", unsolved, 0.0),
+            exceeds("table of larger weights over table", growth, LARGER / 2, unit="instance"),
+            bounded("unsolved by greedy choice", [not solved for solved, _ in greedy], 0.0),
+            bounded("tables kept for superincreasing", [tabled for _, tabled in greedy], 0.0),
         ],
         tables={"instances": Table(["target", "solutions", "whole strings", "token by token"], rows)},
         notes=[
             "The third check compares the tree of all strings with a recursion over (position, sum so far). Savings "
-            "are shown as the promised one over the one found; the last check as what greedy choice leaves over."
+            "are shown as the promised one over the one found, solutions as the share of strings that are none.",
+            f"Weights {LARGER} times as large make the table as much larger until it holds all 2^i subsets: half of "
+            "that growth is asked.",
         ],
     )
 
@@ -317,14 +335,58 @@ def _biased(ones: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda prefix: law.repeat(len(prefix), 1)
 
 
-def _left_over(weights: str, length: int, generator: torch.Generator) -> int:
-    """What is left of the target when weights are taken from the last one down, each if it fits."""
-    make = Knapsack.superincreasing if weights == "bounded" else Knapsack.low_density
-    world = make(length, generator)
-    left = world.target
-    for weight in reversed(world.weights):
-        left -= weight * (weight <= left)
-    return left
+def _sums_decoded(lab: Lab, worlds: list[Knapsack], rows: int, ones: float, verifier: str) -> dict[str, np.ndarray]:
+    """What rejection of tokens writes on every instance: whether it solves it, and queries."""
+    out: dict[str, list[Any]] = {"right": [], "queries": []}
+    for seed in lab.seeds:
+        right, queries = [], []
+        for number, world in enumerate(worlds):
+            made = tokenwise_rejection(
+                ExactModel(_biased(ones), vocab=2),
+                _empty(rows),
+                world if verifier == "sums" else (lambda view: torch.ones(len(view))),
+                max_tokens=world.length,
+                generator=lab.generator(seed, f"strings of instance {number}"),
+            )
+            right.append((world.completions(made.tokens) > 0).numpy() & made.accepted.numpy())
+            queries.append(made.queries.numpy())
+        out["right"].append(right)
+        out["queries"].append(queries)
+    return {name: np.array(values) for name, values in out.items()}
+
+
+def _tables(settings: SubsetSums, generator: torch.Generator) -> tuple[list[float], list[float]]:
+    """Of every instance: entries of the table over D²·max weight, and entries with larger weights over entries."""
+    shares, growth = [], []
+    for _ in range(settings.instances):
+        chosen = torch.randint(2, (settings.tabled,), generator=generator)
+        weights = torch.randint(1, settings.most + 1, chosen.shape, generator=generator)
+        larger = settings.larger * weights - torch.randint(settings.larger, chosen.shape, generator=generator)
+        size, grown = (
+            _entries(Knapsack(tuple(w.tolist()), int(w @ chosen)), settings.merged) for w in (weights, larger)
+        )
+        shares.append(size / (settings.tabled**2 * int(weights.max())))
+        growth.append(grown / size)
+    return shares, growth
+
+
+def _entries(world: Knapsack, merged: bool) -> int:
+    """Entries of the verifier's table: sums, or the subsets that they are sums of."""
+    return sum(len(tail.sums) if merged else int(tail.ways.sum()) for tail in world.tails)
+
+
+def _greedy(settings: SubsetSums, generator: torch.Generator) -> tuple[bool, bool]:
+    """Whether greedy choice solves a superincreasing instance, and whether its verifier kept a table of sums."""
+    world = Knapsack.superincreasing(settings.tabled, generator)
+    if settings.target == "any":
+        world = replace(world, target=int(torch.randint(sum(world.weights), (), generator=generator)))
+    chosen = world.greedy()
+    solved = chosen is not None and int(np.dot(chosen, world.weights)) == world.target
+    judge = world
+    if settings.family == "arbitrary":
+        judge = Knapsack.arbitrary(settings.tabled, generator, most=settings.most)
+    judge.accepts(torch.zeros(1, 1, dtype=torch.long))
+    return solved, "tails" in vars(judge)
 
 
 CLAIMS = (zeros, miscalibration, knapsack)
