@@ -16,8 +16,10 @@ from sandtable.claims.verifier.dyck.hard_prefixes import (
     ERASED,
     QUOTA_PUBLISHED,
     QUOTAS,
+    backtracked,
     cell_name,
     numbers,
+    units,
 )
 from sandtable.claims.verifier.dyck.setting import GREEDY, PLAIN, PUBLISHED, Method, Trained
 from sandtable.claims.verifier.sources import botta
@@ -31,6 +33,7 @@ FLAGGED_PUBLISHED = {
     4: ((600, 0.371, 0.353), (532, 0.419, 0.404), (489, 0.509, 0.523)),
 }
 FLAGGED_PROMPTS = 164
+RELEASED = "released-counter"
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Necessary:
     trained: Trained = field(default_factory=Trained)
     side: str = "wrong"
     verifier: str = "probe"
+    repeats: int = 4
 
 
 @dataclass
@@ -82,7 +86,7 @@ def flagged(lab: Lab, trained: Trained, side: str, verifier: str) -> dict[str, n
         rows = setting.rows_of(found, place, side, cut=1)
         for i, j in np.ndindex(len(QUOTAS) if rows else 0, len(ERASED)):
             recorder = _Recorder(judge)
-            method = Method(QUOTAS[i], ERASED[j], redo="released-counter", protect_prompt=False)
+            method = Method(QUOTAS[i], ERASED[j], redo=RELEASED, protect_prompt=False)
             made = setting.decode(lm, rows, method, recorder, numbers(lab, seed, 0))
             here = (place, i, j, slice(len(rows)))
             out["with"][here], out["count"][here] = setting.right(made), made.backtracks.numpy()
@@ -114,19 +118,26 @@ def _averages(values: np.ndarray, owners: np.ndarray, size: int) -> np.ndarray:
 
 NECESSARY_CHECKS = tuple(f"{cell}: over {how} without" for cell in CELLS for how in ("nucleus", "argmax"))
 HARDER_CHECK = "passed prefixes over rejected ones"
+SPARED = {
+    f"backtracks, {cell_name(QUOTAS[i], ERASED[j])} over B={ERASED[j + 1]}": (i, j)
+    for i in range(1, len(QUOTAS))
+    for j in range(len(ERASED) - 1)
+}
+"""Where the published number of backtracks falls with the stride: at every quota but one."""
 
 
 @claim(
     id="verifier/dyck-necessary",
     statement=(
         "Where the verifier asks for a backtrack it is needed: completed without one, rejected prefixes end right less "
-        "often than completions with backtracking, at every quota and stride, and less often than prefixes that pass."
+        "often than completions with backtracking, at every quota and stride, and less often than prefixes that pass. "
+        "At quotas of 2 and 4 it asks the less often, the longer the stride."
     ),
     source=botta("Dyck, necessity of backtracks (thesis, Table 3.4)"),
-    scales={"desk": Necessary(), "paper": Necessary(trained=PUBLISHED)},
+    scales={"desk": Necessary(), "paper": Necessary(trained=PUBLISHED, repeats=5)},
     controls=(
         Control("prefixes of right strings that are less unusual", {"side": "milder"}, NECESSARY_CHECKS),
-        Control("random verifier", {"verifier": "random"}, (HARDER_CHECK,)),
+        Control("random verifier", {"verifier": "random"}, (HARDER_CHECK, *SPARED)),
     ),
     seeds=setting.MODELS,
 )
@@ -156,6 +167,9 @@ def dyck_necessary(settings: Necessary, lab: Lab) -> Evidence:
         )  # fmt: skip
     passed, rejected = (_finite(pooled[name][0, 0]) for name in ("passed", "nucleus"))
     checks.append(orders(HARDER_CHECK, passed, rejected, paired=False, margin=0.1, unit="prefix"))
+    s = settings
+    asked = units(lab.measure(backtracked, s.trained, s.side, s.verifier, RELEASED, s.repeats)["backtracks"])
+    checks += [orders(name, asked[i, j], asked[i, j + 1], unit="prefix") for name, (i, j) in SPARED.items()]
     mean = {name: np.nanmean(values, axis=-1) for name, values in pooled.items()}
     return Evidence(
         checks,
@@ -180,8 +194,7 @@ def dyck_necessary(settings: Necessary, lab: Lab) -> Evidence:
         notes=[
             f"Of prefixes that pass at Q=1, B=2, {passed.mean():.3f} are completed rightly, of rejected ones "
             f"{rejected.mean():.3f}.",
-            "The published number of backtracks falls with the stride; where most rejections are false alarms, as in "
-            "small models, it hardly does.",
+            f"Numbers of backtracks are judged over {s.repeats} runs of every prefix; those shown are of one.",
         ],
     )  # fmt: skip
 

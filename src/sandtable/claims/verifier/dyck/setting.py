@@ -172,7 +172,7 @@ def _labelled(lm: TransformerModel, pairs: dict[str, np.ndarray], place: int, hi
 
 @dataclass(frozen=True)
 class Method:
-    """Backtracking with a verifier ("probe", "truth" or "random"); quota 0 is plain sampling, top_p 0 greedy.
+    """Backtracking with a verifier ("probe", "truth", "random" …); quota 0 is plain sampling, top_p 0 greedy.
 
     `redo` is "argmax", Algorithm 1 as printed, which does not verify the tokens that it redoes, or "released-counter",
     the published code, which does: there one rejection may follow another and erase further and further back.
@@ -189,6 +189,9 @@ class Method:
 
 PLAIN = Method(quota=0, verifier="none")
 GREEDY = Method(quota=0, top_p=0.0, verifier="none")
+RANDOM = ("random", "another random")
+"""Verifiers that know nothing: the second stands where the trained one is compared with the first."""
+OFFSET = 1_000_000
 
 
 def decode(
@@ -225,8 +228,8 @@ def judges(lab: Lab, trained: Trained, kind: str) -> Iterator[tuple[int, Transfo
             verifier = _probe({name: torch.from_numpy(value[place]) for name, value in weights.items()}, lm)
         elif kind == "truth":
             verifier = Accepts(WORLD)
-        elif kind == "random":
-            verifier = Random(seed)
+        elif kind in RANDOM:
+            verifier = Random(seed + RANDOM.index(kind) * OFFSET)
         yield seed, lm, verifier
 
 
