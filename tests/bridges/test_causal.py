@@ -221,6 +221,16 @@ def test_the_cache_grows_and_rows_retire():
     assert session.passes == 30
 
 
+def test_rows_that_the_context_cuts_are_announced():
+    lm = load(make("gpt2"), eos="none")
+    with pytest.warns(UserWarning, match="reads at most 40 tokens, so that some rows end before the 50 new ones"):
+        made = ancestral(lm, [[3, 4, 5], [6]], max_tokens=50)
+    assert made.lengths.tolist() == [40, 40]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ancestral(lm, [[3, 4, 5], [6]], max_tokens=37)
+
+
 def test_without_room_or_a_cache_nothing_is_kept():
     model = make("gpt2")
     assert isinstance(load(model).start([[1, 2], [3]], room=0), RecomputeSession)

@@ -126,12 +126,26 @@ def test_verifiers_of_text():
         model.generate(**inputs, do_sample=True, max_new_tokens=10, custom_generate=backtracking(judge))
 
 
+class Streamer:
+    def put(self, value):
+        pass
+
+    def end(self):
+        pass
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
         (dict(repetition_penalty=1.2), "RepetitionPenaltyLogitsProcessor"),
         (dict(do_sample=True, min_p=0.1), "MinPLogitsWarper"),
         (dict(num_beams=2), "num_beams=2"),
+        (dict(penalty_alpha=0.6, top_k=4), "contrastive search"),
+        (dict(dola_layers="low"), "dola generation"),
+        (dict(prompt_lookup_num_tokens=3), "assisted generation"),
+        (dict(force_words_ids=[[4]]), "constrained beam search"),
+        (dict(streamer=Streamer()), "streamer"),
+        (dict(assistant_model=make(1)), "assistant_model"),
         (dict(max_time=3.0), "MaxTimeCriteria"),
         (dict(return_dict_in_generate=True, output_scores=True), "output_scores"),
         (dict(token_type_ids=torch.zeros(4, 5, dtype=torch.long)), "token_type_ids"),
@@ -149,5 +163,13 @@ def test_nothing_that_generate_is_asked_for_is_ignored(asked, message):
 def test_wrong_methods():
     with pytest.raises(ArgumentError, match="protect_prompt=False"):
         backtracking(no_nines, protect_prompt=False)
-    with pytest.raises(ArgumentError, match="stride=0"):
-        make().generate(**padded(), max_new_tokens=3, custom_generate=backtracking(no_nines, stride=0))
+    for wrong, message in [
+        (dict(stride=0), "stride=0"),
+        (dict(quotas=3), "quotas=3: not a setting of backtrack.*did you mean 'quota'"),
+        (dict(verify_redo="no"), "verify_redo='no': must be True or False"),
+        (dict(max_tokens=3), "max_tokens=3: not a setting"),
+    ]:
+        with pytest.raises(ArgumentError, match=message):
+            backtracking(no_nines, **wrong)
+    with pytest.raises(ArgumentError, match="verifier=3: must be a Verifier"):
+        backtracking(3)

@@ -6,9 +6,11 @@ from functools import cache
 import pytest
 import torch
 
+from sandtable import decoding
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import ExactModel, Predicate, backtrack
+from sandtable.decoding import ExactModel, Hidden, Noisy, Predicate, Random, Reward, backtrack
 from sandtable.decoding.driver import decoder
+from sandtable.models import Transformer
 
 LENGTH, SLIP, ROWS = 20, 0.1, 20_000
 RIGHT, WRONG, EOS = 0, 1, 2
@@ -167,11 +169,112 @@ def test_the_released_counter_takes_as_many_likeliest_tokens_as_the_published_co
         (dict(verifier=None), "needs a verifier"),
         (dict(verifier=3), "must be a Verifier"),
         (dict(verifier=lambda view: torch.full((len(view),), torch.nan)), "returned NaN for row 0"),
+        (dict(verifier=lambda view: None), "returned None: must be one number for every row"),
+        (dict(verifier=lambda view: ["good"] * len(view)), "returned .'good'.: must be one number"),
+        (dict(verifier=lambda view: [[1.0], [1.0, 2.0]]), "must be one number for every row"),
+        (dict(verifier=lambda view: [0.5 + 0j]), "must be one number for every row"),
+        (dict(verifier=type("Judge", (), {"score": clean})()), "has no needs and no is_value"),
+        (dict(verifier=type("Judge", (), {"score": clean, "needs": None})()), "has no is_value: beside"),
+        (dict(protect_prompt="no"), "protect_prompt='no': must be True or False"),
+        (dict(verify_redo=1), "verify_redo=1: must be True or False"),
+        (dict(trace="no"), "trace='no': must be True or False"),
+        (dict(prompts=[[0, 1.5]]), "prompt 0=.0, 1.5.: token ids must be whole numbers"),
+        (dict(prompts=[[0], [1.0]]), "prompt 1=.1.0.: token ids must be whole numbers"),
+        (dict(prompts=[[0], [True]]), "prompt 1=.True.: token ids must be whole numbers"),
+        (dict(prompts=[["a"]]), "prompt 0=.'a'.: must be a row of token ids"),
+        (dict(prompts=[5]), "must be a list of rows"),
+        (dict(prompts=[[0], 5]), "prompt 1=5: must be a row of token ids"),
+        (dict(verifier=Reward(len, granularity="whole")), "Reward of granularity 'whole': would be asked after every"),
         (dict(verifier=lambda view: torch.zeros(len(view), 2)), "one score a row"),
         (dict(verifier=lambda view: torch.full((len(view),), 1.5)), "a probability in"),
     ],
 )
 def test_bad_input_gets_one_clear_line(options, message):
     with pytest.raises(ArgumentError, match=message) as error:
-        backtrack(ORACLE, [[0]], **(dict(max_tokens=3, verifier=PERFECT) | options))
+        backtrack(ORACLE, **(dict(prompts=[[0]], max_tokens=3, verifier=PERFECT) | options))
     assert "\n" not in str(error.value)
+
+
+def test_what_is_wrong_with_a_score_is_said_of_the_prompt_it_belongs_to():
+    """Also where only some rows are due, and in a later batch."""
+
+    def late(view):
+        return [
+            math.nan if row == 4 and length == 3 else 1.0 for row, length in zip(view.rows, view.lengths, strict=True)
+        ]
+
+    for method in (backtrack, decoding.exhaustive_tokenwise, decoding.rejection):
+        options = dict(abort=True) if method is decoding.rejection else {}
+        with pytest.raises(ArgumentError, match="returned NaN for row 4: must be"):
+            method(ORACLE, [[0, 0, 0]] * 4 + [[], [0, 0, 0]], Predicate(late), max_tokens=5, batch_size=2, **options)
+
+
+GRAINS = {
+    "token": ("backtrack", "tokenwise_rejection", "exhaustive_tokenwise", "action_level", "vgb", "smc"),
+    "block": ("block_best_of_n", "block_rejection"),
+    "whole": ("best_of_n", "rejection"),
+}
+
+
+@pytest.mark.parametrize("knows", GRAINS)
+def test_a_verifier_is_only_asked_what_it_knows(knows):
+    """One that needs more than a method shows it is refused by name; wrapped ones know what their base does."""
+    ranks, seen = list(GRAINS), []
+
+    def finished(view):
+        seen.extend(view.lengths.tolist())
+        return torch.ones(len(view))
+
+    judge = Noisy(Predicate(finished, granularity=knows))
+    for asks, names in GRAINS.items():
+        for name in names:
+            seen.clear()
+            options = dict(boundary=2) if asks == "block" else {}
+            if ranks.index(knows) > ranks.index(asks):
+                with pytest.raises(ArgumentError, match=f"verifier Noisy of granularity '{knows}': would be asked"):
+                    getattr(decoding, name)(ORACLE, [[]] * 3, judge, max_tokens=4, **options)
+                assert not seen
+            else:
+                getattr(decoding, name)(ORACLE, [[]] * 3, judge, max_tokens=4, **options)
+                assert set(seen) <= {"token": {0, 1, 2, 3, 4}, "block": {2, 4}, "whole": {4}}[asks]
+    if knows == "whole":
+        decoding.rejection(ORACLE, [[]], judge, max_tokens=4)
+        with pytest.raises(ArgumentError, match="after every token"):
+            decoding.rejection(ORACLE, [[]], judge, max_tokens=4, abort=True)
+        backtrack(ORACLE, [[]], judge, max_tokens=4, quota=0)
+
+
+@pytest.mark.parametrize("make", [lambda: Random(3), lambda: Noisy(PERFECT, 0.3, 0.2, seed=3)])
+@pytest.mark.parametrize("name", ["backtrack", "vgb", "best_of_n", "smc", "exhaustive_tokenwise", "rejection"])
+def test_what_chance_says_of_a_row_does_not_depend_on_its_batch(make, name):
+    options = dict(max_tokens=6, generator=1)
+    whole = getattr(decoding, name)(ORACLE, [[]] * 9, make(), **options)
+    split = getattr(decoding, name)(ORACLE, [[]] * 9, make(), batch_size=2, **options)
+    assert whole.rows == split.rows
+    assert torch.allclose(whole.score, split.score, equal_nan=True)
+
+
+def test_chance_is_uniform_and_anew_at_every_call():
+    session = ORACLE.start([[0]] * 500, room=1)
+    judge, everyone = Random(5), torch.arange(500)
+    view = decoding.verifiers.base.view_of(session, everyone, None)
+    said = torch.stack([judge.score(view) for _ in range(40)])
+    assert len(said.unique()) == said.numel()
+    assert abs(float(said.mean()) - 0.5) < 0.01
+    assert abs(float(said.var()) - 1 / 12) < 0.003
+    assert float(torch.corrcoef(said).fill_diagonal_(0).abs().max()) < 0.25
+    assert not torch.equal(Random(6).score(view), said[0])
+
+
+def test_granularities_have_names():
+    with pytest.raises(ArgumentError, match="granularity='line': must be one of token, block, whole"):
+        Predicate(clean, granularity="line")
+
+
+def test_a_granularity_goes_to_disk_with_its_probe(tmp_path):
+    lm = decoding.TransformerModel(Transformer(3, layers=1, heads=1, width=8, mlp=8, causal=True, longest=8))
+    rows, labels = [[0, 1], [1, 2], [2, 0]] * 10, torch.tensor([0, 1, 1] * 10)
+    probe = decoding.ProbeVerifier.fit(
+        lm, rows, labels, torch.Generator().manual_seed(0), hidden=Hidden(1), granularity="block"
+    )
+    assert decoding.ProbeVerifier.load(probe.save(tmp_path / "probe")).granularity == "block"

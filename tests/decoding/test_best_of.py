@@ -111,7 +111,7 @@ def test_block_rejection_pays_for_what_it_drew_and_says_what_it_forced():
     made = block_rejection(tree.lm, [[]] * 50, nothing, max_tokens=4, boundary=2, max_tries=3)
     assert torch.equal(made.forced, made.blocks)
     assert torch.equal(made.verifier_calls, 3 * made.blocks)
-    assert not made.accepted.any()
+    assert made.accepted.all()  # the best of bad ones is a result
     made = block_rejection(tree.lm, [[]] * 50, nothing, max_tokens=4, boundary=2, max_tries=3, otherwise="fail")
     assert made.blocks.eq(1).all()
     assert not made.accepted.any()

@@ -293,6 +293,14 @@ def test_the_start_is_left_alone_and_seeds_decide():
     assert not torch.equal(one, start)
 
 
+def test_a_seed_does_for_a_generator():
+    law = random_ising(4)
+    one, two = (run_chains(k_gibbs(law, 2), law.states, steps=5, generator=g).x for g in (3, generator(3)))
+    assert torch.equal(one, two)
+    with pytest.raises(ArgumentError, match="generator"):
+        run_chains(k_gibbs(law, 2), law.states, steps=5, generator="seed")
+
+
 def test_hitting_times_follow_the_matrix():
     law = random_ising(4)
     matrix, target = chains.transition(law, UniformSize(4, 2)), torch.zeros(16, dtype=torch.bool)

@@ -367,6 +367,8 @@ def test_a_rejecter_is_learnt_where_there_is_something_to_learn():
         (dict(alpha=-1.0), "alpha=-1"),
         (dict(beams=0), "beams=0"),
         (dict(length_weight=-1), "length_weight=-1"),
+        (dict(rejecters=["stutter"]), r"rejecters=\['stutter'\]: must be rejecters, such as Stutter\(\)"),
+        (dict(rejecters=(Stutter,)), "must be rejecters"),
         (dict(lengths=torch.tensor([1, 2])), "lengths of shape"),
         (dict(lengths=torch.tensor([1, 2, 3, 13])), "must be one from 1 to 12 for every row"),
         (dict(seen=torch.ones(4, 3, dtype=torch.bool)), "seen of shape"),
@@ -381,6 +383,13 @@ def test_bad_input_gets_one_line(options, message):
     make = {"model": random_model(), "source": sources()[0], "noise": "mask", **options}
     with pytest.raises(ArgumentError, match=message):
         refine(make.pop("model"), make.pop("source"), **make)
+
+
+@pytest.mark.parametrize("own", [dict(noise="mask"), dict(rejecters=())])
+def test_mask_predict_has_its_own_noise_and_schedule(own):
+    name = next(iter(own))
+    with pytest.raises(ArgumentError, match=f"{name}=.*: mask_predict has its own; `refine` takes any"):
+        mask_predict(random_model(), sources()[0], **own)
 
 
 def test_bad_rejecters_get_one_line():

@@ -30,19 +30,22 @@ def backtrack(
     - "argmax": as many of the likeliest tokens as were erased, then sampling again (the published algorithm);
     - "sample" and "none": nothing special, the erased positions are sampled and verified anew;
     - "greedy-rest": likeliest tokens to the end of the row;
-    - "released-counter": likeliest tokens while the row is shorter than its prompt and stride × backtracks tokens, as in
-      the published code: max(0, 2 · stride − g) of them after the first rejection, at g generated tokens, so that it is
-      greedy only near the start. Tokens of the prompt that were erased are made up for and not part of the count.
+    - "released-counter": likeliest tokens while the row is shorter than its prompt and stride × backtracks tokens, as
+      in the published code: max(0, 2 · stride − g) of them after the first rejection, at g generated tokens, so that
+      it is greedy only near the start. Erased tokens of the prompt are made up for and not part of the count.
 
     `protect_prompt=False` lets erasure run into the prompt; `verify_redo` also verifies tokens that were redone. A row
     never erases more than it has, redoes only what it erased, and stops at ⟨eos⟩ or `max_tokens`, so it asks at most
-    `max_tokens` + `quota` · `stride` queries. Quota 0 is plain sampling.
+    `max_tokens` + `quota` · `stride` queries. Quota 0 is plain sampling. No row FAILs: one whose quota is used up goes
+    on without the verifier, and its last score may be a rejection.
     """
     whole("quota", quota, least=0)
     whole("stride", stride)
     number("threshold", threshold, least=0.0)
     one_of("redo", redo, REDO)
-    verify_redo = flag("verify_redo", verify_redo)
+    verify_redo, protect_prompt = flag("verify_redo", verify_redo), flag("protect_prompt", protect_prompt)
+    if quota:
+        call.judges("token")
     session = call.session
     left = torch.full_like(session.lengths, quota)
     again = torch.zeros_like(left)  # how many of the coming tokens are taken greedily

@@ -14,8 +14,10 @@ from sandtable.decoding.generation import Generation
 def best_of_n(call: Call, *, n: int = 4) -> Generation:
     """Of `n` samples from the model's law, the one that the verifier scores highest; the first of equals.
 
-    All `n` samples of all rows are decoded in one batch from one reading of the prompt, and all are on the bill.
+    All `n` samples of all rows are decoded in one batch from one reading of the prompt, and all are on the bill. No row
+    FAILs: the best of bad ones is kept, and `score` says how good it is.
     """
+    call.judges("whole")
     return _best_blocks(call, whole("n", n), never, None)
 
 
@@ -27,8 +29,9 @@ def block_best_of_n(
 
     `boundary` is a number of tokens; token ids, or a text, that end a block of at least `min_tokens`; or a function of
     the view that says which rows are at the end of a block. ⟨eos⟩ ends every block, and the row. `max_blocks` ends it
-    after so many blocks. All candidates are on the bill: about n times the length of the row in queries.
+    after so many blocks. All candidates are on the bill: about n times the length of the row in queries. No row FAILs.
     """
+    call.judges("block")
     ends = ends_of(boundary, call.model, min_tokens)
     return _best_blocks(call, whole("n", n), ends, None if max_blocks is None else whole("max_blocks", max_blocks))
 

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.decoding.draws import as_generator
 from sandtable.decoding.truncation import inverse_cdf, rising
 from sandtable.worlds import FiniteLaw
 from sandtable.worlds.finite import uniform
@@ -90,7 +91,7 @@ def run_chains(
     start: States,
     *,
     steps: int,
-    generator: torch.Generator,
+    generator: torch.Generator | int,
     until: Callable[[States], Bool[Tensor, " chain"]] | None = None,
     stop: bool = True,
     keep: bool = False,
@@ -100,6 +101,7 @@ def run_chains(
     `stop=False` lets chains go on after they hit; `keep=True` keeps all states. A start with `until` true hits at 0.
     """
     whole("steps", steps, least=0)
+    generator = as_generator(generator)
     sampler.check(start)
     x, moving = start.clone(), start
     hits = torch.full((len(x),), -1, device=x.device)

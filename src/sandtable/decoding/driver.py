@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, as_report, typed, whole
+from sandtable.arguments import ArgumentError, as_report, flag, nearest, shown, typed, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.draws import Draws
+from sandtable.decoding.exact_model import ExactModel
 from sandtable.decoding.generation import COSTS, Cost, Generation
 from sandtable.decoding.language_model import LanguageModel, Session, check_room, is_end, read_prompts
 from sandtable.decoding.trace import Trace
 from sandtable.decoding.truncation import Truncation
-from sandtable.decoding.verifiers.base import Judge, Verifier, as_verifier
+from sandtable.decoding.verifiers.base import GRANULARITIES, Judge, Predicate, Verifier, as_verifier, granularity_of
 
 Progress = Callable[[int, int], object]
 
@@ -55,6 +57,19 @@ class Call:
     def looks_inside(self) -> bool:
         """Whether the verifier reads hidden states: then a row's end must be evaluated before it is verified."""
         return self.judge is not None and self.judge.verifier.needs is not None
+
+    def judges(self, what: str) -> None:
+        """Refuse a verifier that knows nothing of a "token", a "block" or the "whole", which it will be asked about."""
+        if self.judge is None:
+            return
+        knows = granularity_of(self.judge.verifier)
+        if GRANULARITIES.index(knows) > GRANULARITIES.index(what):
+            asked = {"token": "after every token", "block": "at the ends of blocks", "whole": "of whole rows"}[what]
+            fitting = "best_of_n or rejection" if knows == "whole" else "block_best_of_n or block_rejection"
+            raise ArgumentError(
+                f"verifier {type(self.judge.verifier).__name__} of granularity {knows!r}: would be asked {asked}, "
+                f"and only knows {'finished rows' if knows == 'whole' else 'finished blocks'}; take {fitting}"
+            )
 
     def over(self) -> Bool[Tensor, " row"]:
         """Rows that are full, or whose last generated token is ⟨eos⟩."""
@@ -175,7 +190,7 @@ def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool
         model = as_language_model(lm)
         whole("max_tokens", max_tokens)
         report = as_report(progress, lambda done, total: f"{done}/{total} rows")
-        law = Truncation(temperature, top_p, top_k)
+        law, trace = Truncation(temperature, top_p, top_k), flag("trace", trace)
         judge = None if verifier is None else as_verifier(verifier)
         rows = read_prompts(model, prompts, empty=not getattr(model, "needs_prompt", False))
         check_room(model, max(map(len, rows)))
@@ -204,6 +219,33 @@ def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool
     del run.__wrapped__
     run.method = function  # pyright: ignore
     return typed(run)
+
+
+class _Asked(Exception):
+    """A law that is only there to see whether a method takes its settings was asked: it does."""
+
+
+def check_settings(decoder: Callable[..., Generation], settings: Mapping[str, Any], apart: Collection[str]) -> None:
+    """Refuse, before there is a model, settings that a decoder does not have or take; those `apart` are not its own.
+
+    Methods look at their settings before they ask the model anything: one that cannot be asked tells the rest.
+    """
+    known = [name for name in inspect.signature(decoder).parameters if name not in apart]
+    for name, value in settings.items():
+        if name not in known:
+            raise ArgumentError(
+                f"{name}={shown(value)}: not a setting of {decoder.__name__}, "
+                f"which has {', '.join(known)}{nearest(name, known)}"
+            )
+
+    def law(prefix: Tensor) -> Tensor:
+        raise _Asked
+
+    # What only a model's own vocabulary can tell is left out.
+    plain = {name: value for name, value in settings.items() if name not in ("boundary", "leaf_value")}
+    given = () if "verifier" not in inspect.signature(decoder).parameters else (Predicate(lambda view: view.lengths),)
+    with contextlib.suppress(_Asked):
+        decoder(ExactModel(law, vocab=2), [[0]], *given, **{"max_tokens": 1, **plain})
 
 
 def _call(

@@ -46,9 +46,13 @@ class Cost:
 class Generation:
     """The rows that a decoder made.
 
-    `tokens[r, :lengths[r]]` is row r with its prompt, whose first `prompts[r]` tokens it kept; `accepted[r]` is False
-    where the method gave up or its last verdict was a rejection (FAIL); `ended[r]` says that the row ends with ⟨eos⟩;
-    `score` is the verifier's last word on a row, NaN if it was not asked.
+    `tokens[r, :lengths[r]]` is row r with its prompt, whose first `prompts[r]` tokens it kept; `ended[r]` says that the
+    row ends with ⟨eos⟩; `score` is the verifier's last word on a row, NaN if it was not asked.
+
+    `accepted[r]` is False where the method gave up (FAIL): it found nothing that it may return within its tries or its
+    walks, or nothing had any weight. Then the row is what was there at the time. Methods that always return something
+    never FAIL, whatever the verifier says of it: plain sampling, `backtrack`, `best_of_n`, `block_best_of_n`, and
+    `block_rejection` unless it is told to.
     """
 
     tokens: Int[Tensor, "row position"]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, shown, typed, whole
 
 Prompts = Sequence[Any] | Tensor
 Rows = Bool[Tensor, " row"]
@@ -34,7 +34,8 @@ class Hidden:
 
 @runtime_checkable
 class LanguageModel(Protocol):
-    """What decoders need: a next-token law for any prefix. `longest` bounds prompt and continuation together.
+    """What decoders need: a next-token law for any prefix. `longest` bounds prompt and continuation together: rows end
+    there, also before `max_tokens`.
 
     A row ends with `eos`, or with any token of `other_ends`, if the model has such a tuple.
     """
@@ -194,7 +195,7 @@ def read_prompts(model: Any, prompts: Prompts, *, empty: bool) -> list[Int[Tenso
     rows = []
     for number, prompt in enumerate(prompts):
         ids = model.encode(prompt) if isinstance(prompt, str) else prompt
-        row = torch.as_tensor(ids, dtype=torch.long).cpu() if len(ids) else torch.zeros(0, dtype=torch.long)
+        row = _ids(ids, number)
         if row.ndim != 1:
             raise ArgumentError(f"prompt {number} of shape {tuple(row.shape)}: must be a row of token ids or a text")
         if not len(row) and not empty:
@@ -206,6 +207,19 @@ def read_prompts(model: Any, prompts: Prompts, *, empty: bool) -> list[Int[Tenso
             )
         rows.append(row)
     return rows
+
+
+def _ids(ids: Any, number: int) -> Tensor:
+    """The token ids of prompt `number`, which must be whole numbers: 1.5 is none, and 1.0 is a slip."""
+    try:
+        if not len(ids):
+            return torch.zeros(0, dtype=torch.long)
+        row = torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ArgumentError(f"prompt {number}={shown(ids)}: must be a row of token ids or a text") from error
+    if row.is_floating_point() or row.is_complex() or row.dtype == torch.bool:
+        raise ArgumentError(f"prompt {number}={shown(ids)}: token ids must be whole numbers, not {row.dtype}")
+    return row.long().cpu()
 
 
 def is_end(model: LanguageModel, tokens: Int[Tensor, "*some"]) -> Bool[Tensor, "*some"]:

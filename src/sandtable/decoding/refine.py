@@ -66,6 +66,9 @@ def refine(
     """
     seen = checked(model, source, seen, causal=False)
     whole("steps", steps)
+    for rejecter in rejecters:
+        if not callable(getattr(rejecter, "reject", None)):
+            raise ArgumentError(f"rejecters={rejecters!r}: must be rejecters, such as Stutter() or Bottom(k=1)")
     one_of("noise", noise, NOISES)
     one_of("replacement", replacement, REPLACEMENTS)
     number("alpha", alpha, least=0.0)
@@ -108,6 +111,9 @@ def refine(
 @typed
 def mask_predict(model: Seq2Seq, source: Int[Tensor, "row source"], *, steps: int = 4, **options) -> Translated:
     """Ghazvininejad et al. 2019: from [MASK]s, with ever fewer of the least probable words masked again each time."""
+    for name in ("noise", "rejecters"):
+        if name in options:
+            raise ArgumentError(f"{name}={options[name]!r}: mask_predict has its own; `refine` takes any")
     return refine(model, source, steps=steps, noise="mask", rejecters=(LinearSchedule(),), **options)
 
 

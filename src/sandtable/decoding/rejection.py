@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from sandtable.arguments import number, one_of, whole
+from sandtable.arguments import flag, number, one_of, whole
 from sandtable.decoding.boundaries import Boundary, ends_of
 from sandtable.decoding.driver import Call, decoder
 from sandtable.decoding.generation import Generation
@@ -20,6 +20,7 @@ def rejection(call: Call, *, max_tries: int = 1000, threshold: float = 0.5, abor
     """
     whole("max_tries", max_tries)
     number("threshold", threshold, least=0.0)
+    call.judges("token" if flag("abort", abort) else "whole")
     session = call.session
     tries = torch.zeros_like(call.ends)
     score = torch.full_like(call.ends, torch.nan, dtype=torch.float64)
@@ -57,13 +58,14 @@ def block_rejection(
     """Block by block: sample continuations up to the next boundary until the verifier accepts one.
 
     Blocks are those of `block_best_of_n`. When none of `max_tries` candidates reaches `threshold`, the best of them is
-    kept (`otherwise="best"`; `forced` counts such blocks) or the row FAILs with the last one (`otherwise="fail"`).
+    kept (`otherwise="best"`) or the row FAILs with the last one (`otherwise="fail"`). `forced` counts such blocks.
     """
     whole("max_tries", max_tries)
     number("threshold", threshold, least=0.0)
     one_of("otherwise", otherwise, ("best", "fail"))
     if max_blocks is not None:
         whole("max_blocks", max_blocks)
+    call.judges("block")
     session, ends = call.session, ends_of(boundary, call.model, min_tokens)
     tries, blocks, forced = (torch.zeros_like(call.ends) for _ in range(3))
     starts = session.lengths
@@ -105,4 +107,5 @@ def block_rejection(
         call.append(call.next_token(go), go)
         unchecked = go & (call.over() | ends(call, starts, go))
         session.retire(~active)
-    return call.result(accepted=forced == 0, score=score, extras={"blocks": blocks, "forced": forced})
+    failed = (forced > 0) & (otherwise == "fail")
+    return call.result(accepted=~failed, score=score, extras={"blocks": blocks, "forced": forced})

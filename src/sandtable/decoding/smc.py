@@ -43,6 +43,7 @@ def smc(
     one_of("resample", resample, ("systematic", "multinomial"))
     one_of("returns", returns, ("sample", "all"))
     probability("ess_threshold", ess_threshold)
+    call.judges("token")
     call.session.logits()  # prompts are read once, before they are copied
     swarm = call.branch(n)
     values = Values.of(swarm, leaf_value, floor)

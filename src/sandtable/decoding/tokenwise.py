@@ -78,6 +78,7 @@ def action_level(
 
 def _proposed(call: Call, rejects: Callable[[Tensor], tuple[Tensor, Tensor]], max_tries: int) -> Generation:
     """Tokens drawn from the model's law one at a time, each kept unless `rejects(rows)` turns its row down."""
+    call.judges("token")
     session, held = call.session, call.session.logits()  # the law at the end of what was accepted
     tries = torch.zeros_like(call.ends)
     score = torch.full_like(call.ends, torch.nan, dtype=torch.float64)
@@ -100,6 +101,7 @@ def _weighted(
     call: Call, values: Values, weigh: Callable[[Tensor, Tensor], Tensor], *, likeliest: bool = False
 ) -> Generation:
     """Every token drawn by its weight, a function of the model's law and of the values of all continuations."""
+    call.judges("token")
     session = call.session
     score = torch.full_like(call.ends, torch.nan, dtype=torch.float64)
     active, failed = call.everyone, torch.zeros_like(call.everyone)

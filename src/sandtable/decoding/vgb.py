@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sandtable.arguments import one_of, whole
+from sandtable.arguments import flag, one_of, whole
 from sandtable.decoding.driver import Call, decoder
 from sandtable.decoding.generation import Generation
 from sandtable.decoding.nodes import Nodes
@@ -21,7 +21,7 @@ CHILDREN = ("all", "top_k", "rejection")
 def vgb(
     call: Call,
     *,
-    steps: int,
+    steps: int | None = None,
     lazy: bool = True,
     returns: str = "first_leaf",
     children: str = "all",
@@ -45,7 +45,8 @@ def vgb(
     - "last": the last node, which for long walks has the stationary law;
     - "uniform": the node at a time drawn uniformly from 1 … `steps`.
     If that is not a leaf the walk is run again, `max_restarts` times; then the row FAILs, as it does where no child of
-    the root has any weight.
+    the root has any weight. Without `steps` a walk has 8 · `max_tokens`²: four times what the lazy walk takes on
+    average from the root to a leaf, for V̂ = V*.
 
     `children` says how the next node is drawn, all to the same law:
     - "all": every child is scored;
@@ -57,11 +58,13 @@ def vgb(
     A query is a prefix whose next-token law is asked for, or with "rejection" a proposal drawn from it; with `cache` a
     node is asked about once. `steps`, `leaf_hits` and `restarts` are reported for every row.
     """
-    whole("steps", steps)
+    steps = 8 * call.max_tokens**2 if steps is None else whole("steps", steps)
+    lazy, cache = flag("lazy", lazy), flag("cache", cache)
     one_of("returns", returns, RETURNS)
     one_of("children", children, CHILDREN)
     whole("max_restarts", max_restarts, least=0)
     whole("max_tries", max_tries)
+    call.judges("token")
     session, values = call.session, Values.of(call, leaf_value, floor)
     listed = {"all": call.model.vocab_size, "top_k": whole("k", k), "rejection": 0}[children]
     most = 1.0 if children == "all" else values.bound(bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,17 @@ from sandtable.bridges.huggingface.language_model import NO_EOS, HuggingFaceMode
 from sandtable.bridges.huggingface.loading import library, load_tokenizer
 from sandtable.bridges.huggingface.trial import evaluating
 from sandtable.decoding import Generation, backtrack
+from sandtable.decoding.driver import check_settings
+from sandtable.decoding.verifiers import as_verifier
 
 # What `generate` prepares for its own loop and the decoders do in another way; anything else would be ignored silently.
 _PROCESSORS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "LogitNormalization"}
 _CRITERIA = {"MaxLengthCriteria", "EosTokenCriteria"}
 _INPUTS = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep", "cache_position"}
+_MODES = ("greedy_search", "sample")
+_UNSEEN = ("assistant_model", "streamer")  # what generate does not hand on to a callable
+_CALLS = ("lm", "prompts", "verifier", "max_tokens", "generator", "temperature", "top_p", "top_k")
+"""What the call of `generate` says, not the method."""
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
@@ -44,8 +51,9 @@ class CustomGenerate:
 
     Prompts and their padding on the left, `max_new_tokens`, `do_sample`, `temperature`, `top_k`, `top_p` and the tokens
     that end or fill up a row are those of the call of `generate`; of what it asks for besides, nothing is ignored:
-    it is refused. `tokenizer` is for verifiers that read text. Without a `generator` (or a seed) the seed is drawn
-    from torch's global generator, as `generate` does. `generation` is the last call's result, with its costs.
+    other ways to search, a streamer, an assistant, further processors and criteria are refused. `tokenizer` is for
+    verifiers that read text. Without a `generator` (or a seed) the seed is drawn from torch's global generator, as
+    `generate` does. `generation` is the last call's result, with its costs.
     """
 
     generation: Generation | None = None
@@ -61,8 +69,10 @@ class CustomGenerate:
     ) -> None:
         if method.get("protect_prompt") is False:
             raise ArgumentError("protect_prompt=False: generate gives every prompt back as it was")
+        if hasattr(decoder, "method"):  # one of ours, which can be asked before there is a model
+            check_settings(decoder, method, _CALLS)
         self.decoder, self.method, self.generator = decoder, method, generator
-        self.verifier = () if verifier is None else (verifier,)
+        self.verifier = () if verifier is None else (as_verifier(verifier),)
         self.tokenizer = None if tokenizer is None else load_tokenizer(tokenizer)
 
     def __call__(
@@ -75,7 +85,10 @@ class CustomGenerate:
         **model_kwargs: Any,
     ) -> Any:
         asked = generation_config
-        _refuse_what_is_not_done(logits_processor, stopping_criteria, asked, model_kwargs)
+        # A streamer was given the prompt already, and tokens that may be erased again cannot be streamed.
+        caller = sys._getframe(1)
+        unseen = [name for name in _UNSEEN if caller.f_code.co_name == "generate" and caller.f_locals.get(name)]
+        _refuse_what_is_not_done(logits_processor, stopping_criteria, asked, model_kwargs, unseen)
         real = _real(input_ids, model_kwargs.get("attention_mask"), model_kwargs.get("position_ids"))
         rows = [ids[mask] for ids, mask in zip(input_ids, real, strict=True)]
         law = _law(asked)
@@ -129,13 +142,19 @@ def _real(input_ids: Tensor, mask: Tensor | None, positions: Tensor | None) -> B
     return real
 
 
-def _refuse_what_is_not_done(processors: Any, criteria: Any, asked: Any, inputs: dict[str, Any]) -> None:
+def _refuse_what_is_not_done(
+    processors: Any, criteria: Any, asked: Any, inputs: dict[str, Any], unseen: list[str]
+) -> None:
     known = [(processors, _PROCESSORS), (criteria, _CRITERIA)]
     extra = [type(each).__name__ for many, done in known for each in many if type(each).__name__ not in done]
     extra += [name for name, value in inputs.items() if name not in _INPUTS and value is not None]
     extra += [name for name in _OUTPUTS if getattr(asked, name, None)]
+    extra += unseen
+    mode = str(getattr(asked.get_generation_mode(), "value", ""))
     if (getattr(asked, "num_beams", None) or 1) > 1:
         extra.append(f"num_beams={asked.num_beams}")
+    elif mode not in _MODES:
+        extra.append(mode.replace("_", " "))
     if extra:
         raise ArgumentError(f"generate asks for {', '.join(extra)}: not done by this custom_generate; leave it out")
     cache = inputs.get("past_key_values")

@@ -120,6 +120,12 @@ class HuggingFaceModel(WithWords):
         if hidden is not None:
             check_hidden(self.network, hidden)
             self._taps = taps_of(self) if self._check else True
+        if self.longest is not None and max(map(len, rows)) + room > self.longest:
+            warnings.warn(
+                f"{type(self.network).__name__}: reads at most {self.longest} tokens, so that some rows end before the "
+                f"{room} new ones that were asked for",
+                stacklevel=2,
+            )
         unsteady = max(map(len, rows)) + room > self._sight.steady
         if unsteady:
             warnings.warn(

@@ -11,8 +11,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError
+from sandtable.arguments import ArgumentError, one_of, shown
 from sandtable.decoding.language_model import Hidden, LanguageModel, Session
+
+GRANULARITIES = ("token", "block", "whole")
+"""What verifiers can judge, from any prefix to finished rows only."""
 
 _VIEWED = 2**24
 """How many tokens a verifier is shown at once when it scores all continuations of many rows."""
@@ -68,7 +71,8 @@ class Verifier(Protocol):
     """`score(view)` is the probability in [0, 1] that a prefix can be completed; a *value* is any number ≥ 0.
 
     `needs` names the hidden state that the view must carry. An optional `score_children(view)` scores every one-token
-    continuation at once, "row vocab".
+    continuation at once, "row vocab". An optional `granularity` says what it can judge: any prefix ("token", as it is
+    without one), finished blocks, or finished rows only ("whole"); methods that ask for more refuse it.
     """
 
     @property
@@ -87,9 +91,18 @@ class Predicate:
     function: Callable[[View], Any]
     needs: Hidden | None = None
     is_value: bool = False
+    granularity: str = "token"
+
+    def __post_init__(self) -> None:
+        one_of("granularity", self.granularity, GRANULARITIES)
 
     def score(self, view: View) -> Float[Tensor, " row"]:
-        return torch.as_tensor(self.function(view))
+        return _as_scores(self.function(view), self)
+
+
+def granularity_of(verifier: Verifier) -> str:
+    """What a verifier says it can judge: any prefix, unless it says otherwise."""
+    return one_of("granularity", getattr(verifier, "granularity", "token"), GRANULARITIES)
 
 
 def as_verifier(verifier: Any) -> Verifier:
@@ -100,6 +113,12 @@ def as_verifier(verifier: Any) -> Verifier:
         from sandtable.decoding.verifiers.simple import Accepts
 
         return Accepts(verifier)
+    if hasattr(verifier, "score"):
+        missing = [name for name in ("needs", "is_value") if not hasattr(verifier, name)]
+        raise ArgumentError(
+            f"verifier of type {type(verifier).__name__} has no {' and no '.join(missing)}: beside score(view) a "
+            "Verifier has needs (a Hidden, or None) and is_value (False for probabilities)"
+        )
     if callable(verifier):
         return Predicate(verifier)
     raise ArgumentError(f"verifier={verifier!r}: must be a Verifier, a world with `accepts`, or a function of the view")
@@ -148,7 +167,7 @@ class Judge:
         if hasattr(self.verifier, "score_children"):
             view = self.view(session, index)
             said = self.verifier.score_children(view)  # pyright: ignore[reportAttributeAccessIssue]
-            scores[index] = checked_scores(said, (len(view), want.shape[1]), self.verifier).to(scores)
+            scores[index] = checked_scores(said, (len(view), want.shape[1]), self.verifier, view.rows).to(scores)
             return scores.where(want, 0.0)
         if self.verifier.needs is not None:
             return self._children_inside(session, want, scores)
@@ -183,7 +202,8 @@ class Judge:
 
     def scored(self, view: View) -> Float[Tensor, " row"]:
         """The verifier's answer to one view, checked."""
-        return checked_scores(self.verifier.score(view), (len(view),), self.verifier).to(view.tokens.device)
+        said = self.verifier.score(view)
+        return checked_scores(said, (len(view),), self.verifier, view.rows).to(view.tokens.device)
 
 
 def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None, first: int = 0) -> View:
@@ -200,20 +220,33 @@ def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None,
     return View(tokens, lengths, index + first, session.prompts[index], session.model, hidden)
 
 
-def checked_scores(scores: Any, shape: Sequence[int], verifier: Verifier) -> Tensor:
-    """What a verifier returned, if it is one number for every row that can be a score."""
-    name = type(verifier).__name__
-    scores = torch.as_tensor(scores)
+def checked_scores(scores: Any, shape: Sequence[int], verifier: Verifier, rows: Int[Tensor, " row"]) -> Tensor:
+    """What a verifier returned, if it is one number for every row that can be a score; `rows` are the rows' numbers."""
+    name, scores = type(verifier).__name__, _as_scores(scores, verifier)
     if tuple(scores.shape) != tuple(shape):
         raise ArgumentError(
             f"verifier {name} returned shape {tuple(scores.shape)}: must be one score a row, {tuple(shape)}"
         )
     scores = scores.double()
-    if bool(scores.isnan().any()):
-        raise ArgumentError(f"verifier {name} returned NaN for row {int(scores.isnan().nonzero()[0, 0])}")
     high = torch.inf if verifier.is_value else 1.0
-    if not bool(((scores >= 0) & (scores <= high) & scores.isfinite()).all()):
-        worst = scores[~((scores >= 0) & (scores <= high) & scores.isfinite())].flatten()[0].item()
+    wrong = ~((scores >= 0) & (scores <= high) & scores.isfinite())
+    if bool(wrong.any()):
+        place = wrong.nonzero()[0]
+        worst, row = scores[tuple(place)].item(), int(rows[place[0]])
         kind = "a finite number ≥ 0" if verifier.is_value else "a probability in [0, 1], or set is_value"
-        raise ArgumentError(f"verifier {name} returned {worst:g}: must be {kind}")
+        raise ArgumentError(
+            f"verifier {name} returned {'NaN' if worst != worst else format(worst, 'g')} for row {row}: must be {kind}"
+        )
     return scores
+
+
+def _as_scores(scores: Any, verifier: Verifier) -> Tensor:
+    """What a verifier returned as a tensor of real numbers."""
+    try:
+        found = torch.as_tensor(scores)
+        if found.is_complex():
+            raise TypeError("complex")
+    except (TypeError, ValueError, RuntimeError) as error:
+        name = type(verifier).__name__
+        raise ArgumentError(f"verifier {name} returned {shown(scores)}: must be one number for every row") from error
+    return found

@@ -51,7 +51,7 @@ class _Expected:
         return full | (is_end(self.model, last) & (view.lengths > view.prompts))
 
     def _worth(self, view: View) -> Float[Tensor, " row"]:
-        return checked_scores(self.outcome.score(view), (len(view),), self.outcome)
+        return checked_scores(self.outcome.score(view), (len(view),), self.outcome, view.rows)
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.language_model import Hidden, LanguageModel
-from sandtable.decoding.verifiers.base import View
+from sandtable.decoding.verifiers.base import GRANULARITIES, View
 from sandtable.probes.classifier import Classifier, ClassifierFit, train_classifier
 
 _KIND = "sandtable probe verifier"
@@ -47,7 +47,8 @@ class ProbeVerifier:
     """P(a prefix is right) by a classifier on the hidden state of its last token (Botta et al. 2025).
 
     Layer and normalisation of the state belong to the verifier (`needs`) and go with it to disk. So does the state of
-    one short row, by which it notices that it is asked about another model than it was trained on.
+    one short row, by which it notices that it is asked about another model than it was trained on. `granularity` is
+    that of the prefixes that it was trained on: "block" for finished lines.
     """
 
     classifier: Classifier
@@ -56,6 +57,7 @@ class ProbeVerifier:
     state: Float[Tensor, " width"]
     validation_accuracy: float = float("nan")
     is_value: bool = False
+    granularity: str = "token"
     _known: list[LanguageModel] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -67,12 +69,14 @@ class ProbeVerifier:
         generator: torch.Generator,
         *,
         hidden: Hidden,
+        granularity: str = "token",
         batch_size: int = 64,
         **training: Any,
     ) -> ProbeVerifier:
         """Train on prefixes `rows` with label 1 (right) or 0 (wrong); `training` goes to `probes.train_classifier`."""
         states = hidden_states(lm, rows, hidden, batch_size=batch_size)
-        return cls.of(lm, rows[0], train_classifier(states, labels, generator, **training), hidden)
+        made = cls.of(lm, rows[0], train_classifier(states, labels, generator, **training), hidden)
+        return replace(made, granularity=one_of("granularity", granularity, GRANULARITIES))
 
     @classmethod
     def of(cls, lm: Any, row: Any, fit: ClassifierFit, hidden: Hidden) -> ProbeVerifier:
@@ -120,6 +124,7 @@ class ProbeVerifier:
             "layer": self.needs.layer,
             "normed": self.needs.normed,
             "validation_accuracy": self.validation_accuracy,
+            "granularity": self.granularity,
         }
         save_file({name: value.contiguous() for name, value in tensors.items()}, path, {"probe": json.dumps(facts)})
         return path
@@ -144,6 +149,7 @@ class ProbeVerifier:
             hidden = Hidden(facts["layer"], normed=facts["normed"])
             accuracy = float(facts["validation_accuracy"])
             made = cls(classifier.requires_grad_(False), hidden, tensors["row"], tensors["state"], accuracy)
+            made.granularity = one_of("granularity", facts.get("granularity", "token"), GRANULARITIES)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ArgumentError(f"{path}: header and weights do not fit together ({error})") from error
         return made

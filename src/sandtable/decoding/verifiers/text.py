@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, one_of, whole
 from sandtable.decoding.language_model import Hidden
-from sandtable.decoding.verifiers.base import View
+from sandtable.decoding.verifiers.base import GRANULARITIES, View
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Reward:
 
     `reads` says what it is given: a list of "text"s (prompt and completion), a list of "completion"s, or with "pair"
     two lists, prompts and completions. `batch_size` bounds how many at once. Numbers are values, that is of any size;
-    with `is_value=False` they must be probabilities.
+    with `is_value=False` they must be probabilities. A function of finished texts only has `granularity="whole"`.
     """
 
     function: Callable[..., Any]
@@ -29,8 +29,10 @@ class Reward:
     batch_size: int | None = None
     is_value: bool = True
     needs: Hidden | None = None
+    granularity: str = "token"
 
     def __post_init__(self) -> None:
+        one_of("granularity", self.granularity, GRANULARITIES)
         if not callable(self.function):
             raise ArgumentError(f"function={self.function!r}: must be a function from a list of texts to numbers")
         one_of("reads", self.reads, ("text", "completion", "pair"))

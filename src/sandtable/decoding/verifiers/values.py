@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sandtable.arguments import ArgumentError, number, whole
 from sandtable.decoding.language_model import Hidden
-from sandtable.decoding.verifiers.base import Verifier, View
+from sandtable.decoding.verifiers.base import Verifier, View, granularity_of
 from sandtable.worlds.bits import random_bits
 
 
@@ -59,6 +59,10 @@ class ScaledNoise:
     def is_value(self) -> bool:
         return True
 
+    @property
+    def granularity(self) -> str:
+        return granularity_of(self.base)
+
     def score(self, view: View) -> Float[Tensor, " row"]:
         bits = random_bits(prefix_seeds(view, self.seed), 1)[:, 0]
         uniform = (bits >> 11).double() * 2.0**-52  # an arithmetic shift: in [−1, 1)
@@ -83,6 +87,10 @@ class Floor:
     @property
     def is_value(self) -> bool:
         return self.base.is_value
+
+    @property
+    def granularity(self) -> str:
+        return granularity_of(self.base)
 
     def score(self, view: View) -> Float[Tensor, " row"]:
         return torch.as_tensor(self.base.score(view)).double().clamp(min=self.least)
