@@ -7,6 +7,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 import torch
+from scipy.stats import chisquare
 
 from sandtable.arguments import ArgumentError
 from sandtable.theory.gmlm import chains
@@ -93,6 +94,29 @@ def test_dirichlet_forms_agree(name):
 
 
 @NAMES
+def test_dirichlet_forms_of_functions_of_state_and_block(name):
+    """½ Σ μ P Δf Δg of the chain on pairs that keeps K, its matrix entry by entry; a function of x alone is one too."""
+    law, masks = CASES[name]
+    states = law.states.tolist()
+    f, g = torch.randn(2, len(states), len(masks.family), generator=generator(12)).double()
+    joint, total = law.probs[:, None] * masks.probs(law.states), 0.0
+    for b, hidden in enumerate(masks.family.tolist()):
+        for i, x in enumerate(states):
+            same = [j for j, y in enumerate(states) if all(h or x[a] == y[a] for a, h in enumerate(hidden))]
+            mass = float(joint[same, b].sum())
+            for j in same:
+                flow = float(joint[i, b] * joint[j, b]) / mass if mass else 0.0
+                total += flow * float((f[i, b] - f[j, b]) * (g[i, b] - g[j, b])) / 2
+    assert chains.block_dirichlet(law, masks, f, g) == pytest.approx(total, abs=1e-14)
+    alone = f[:, 0]
+    wide = alone[:, None].expand_as(f)
+    both = [chains.block_dirichlet(law, masks, h, g) for h in (alone, wide)]
+    assert both[0] == pytest.approx(both[1], abs=1e-15)
+    with pytest.raises(ArgumentError, match="f and g of shapes"):
+        chains.block_dirichlet(law, masks, f[:, :0], g)
+
+
+@NAMES
 def test_poincare_constants_by_eigenvalues_and_by_functions(name):
     law, masks = CASES[name]
     support = law.probs > 0
@@ -140,6 +164,22 @@ def test_product_laws_and_two_spins():
         expected = 2 / (1 - math.tanh(coupling))
         assert expected == pytest.approx(1 + math.exp(2 * coupling))
         assert chains.poincare(uniform_clique(coupling, 2), UniformSize(2, 1)) == pytest.approx(expected)
+
+
+def test_chi_square_where_nothing_is():
+    """0/0 counts nothing, mass over nothing is infinite; elsewhere scipy's statistic over the number of samples."""
+    law = Table([[1 / 2, 1 / 3], [1 / 6, 0.0]]).probs
+    assert chains.chi_square(law, law) == 0
+    assert chains.chi_square(torch.full((4,), 0.25).double(), law) == math.inf
+    p, mu = Table.random(3, generator(13)).probs, Table.random(3, generator(14)).probs
+    assert chains.chi_square(p, mu) == pytest.approx(float(chisquare(p.numpy(), mu.numpy(), sum_check=False).statistic))
+
+
+@pytest.mark.parametrize("matrix", [chains.parallel_transition, lambda law: chains.transition(law, UniformSize(18, 1))])
+def test_a_matrix_too_large_to_write_down(matrix):
+    with pytest.raises(ArgumentError, match=r"law over 18 positions: a matrix of 2\^18 .* at most 8,192") as caught:
+        matrix(CliqueIsing(18, 4, 0.1))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_chain_that_never_mixes():

@@ -165,12 +165,20 @@ def test_masks_of_one_sequence_are_independent_given_it():
         ({"steps": 0}, "steps=0"),
         ({"pairs": torch.zeros(1, 8, 2)}, "must be repetition × state × 3"),
         ({"start": torch.zeros(2, 6)}, "start of shape"),
+        ({"start": torch.zeros(5)}, "start of 5 numbers: the family does not take so many"),
+        ({"family": lambda theta: theta}, r"family: gives values of shape \(6,\); must be one for each of 8 states"),
     ],
 )
 def test_mistakes_are_one_clear_line(change, message):
-    arguments = {"pairs": torch.full((1, 8, 3), 1 / 24), "masks": MASKS["k = 1"], "start": torch.zeros(6), **change}
+    arguments = {
+        "family": FAMILY,
+        "pairs": torch.full((1, 8, 3), 1 / 24),
+        "masks": MASKS["k = 1"],
+        "start": torch.zeros(6),
+        **change,
+    }
     with pytest.raises(ArgumentError, match=message):
-        estimate(FAMILY, **arguments)
+        estimate(**arguments)
 
 
 def test_a_mask_law_of_another_length_is_refused():

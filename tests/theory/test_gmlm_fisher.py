@@ -137,6 +137,18 @@ def test_information_is_curvature_and_spread_of_scores(name):
     assert torch.allclose(torch.einsum("sb,sbp,sbq->pq", weight, scores, scores), information)
 
 
+@pytest.mark.parametrize("name", ["k of N", "adaptive"])
+def test_the_loss_is_where_its_parameters_are(name):
+    """On "meta", which holds no numbers and refuses all other devices."""
+    masks = MASKS[name]
+    statistics = fisher.ising_statistics(3).to("meta")
+    loss = fisher.masked_loss(fisher.exponential(statistics), masks)
+    found = loss(torch.zeros(6, device="meta").double(), torch.zeros(8, len(masks.family), device="meta").double())
+    assert found.device.type == "meta"
+    scores = fisher.masked_scores(fisher.exponential(statistics), torch.zeros(6, device="meta").double(), masks)
+    assert scores.device.type == "meta"
+
+
 def test_leaving_the_mask_out_of_the_condition_is_biased():
     masks = MASKS["adaptive"]
     scores = fisher.masked_scores(two_ising, THETA, masks, conditioned=False)
@@ -245,6 +257,18 @@ def test_a_large_model_takes_little_memory():
     assert float(gamma.trace()) == pytest.approx(fisher.independent_trace(n, 6))
 
 
+def test_traces_of_masks_for_two_coupled_pairs():
+    """The specification's numbers for four spins, J = 1.5 on two pairs."""
+    pairs = list(combinations(range(4), 2))
+    law = Ising.of([0.0] * 4, [1.5 * (pair in ((0, 1), (2, 3))) for pair in pairs])
+    scores = ising_scores(law)
+    assert float(torch.linalg.inv(fisher.fisher(scores, law)).trace()) == pytest.approx(155.696, abs=5e-4)
+    cross = tuple(pair for pair in pairs if pair not in ((0, 1), (2, 3)))
+    for blocks, trace in ((((0, 1), (2, 3)), 188.9), (tuple(pairs), 168.3), (cross, 181.3)):
+        gamma = fisher.asymptotic_covariance(fisher.information(scores, law, Blocks(4, blocks)))
+        assert float(gamma.trace()) == pytest.approx(trace, abs=0.051)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -255,6 +279,8 @@ def test_a_large_model_takes_little_memory():
         ),
         (lambda: fisher.asymptotic_covariance(torch.zeros(2, 2)), "do not identify θ"),
         (lambda: fisher.increment(torch.zeros(8, 2), ising(3), 3), "k=3"),
+        (lambda: fisher.increment(torch.zeros(16, 2), ising(3), 1), "scores with 16 rows: .* 8 states"),
+        (lambda: fisher.fisher(torch.zeros(16, 2), ising(3)), "scores with 16 rows: .* 8 states"),
         (lambda: fisher.covariance_of_many(torch.zeros(8, 2), ising(3), UniformSize(3, 1), each=0.5), "each=0.5"),
         (lambda: fisher.independent_trace(1, 1), "length=1"),
         (lambda: fisher.joint(ising(3), UniformSize(2, 1)), "masks over 2 positions"),

@@ -67,7 +67,7 @@ def refine(
     seen = checked(model, source, seen, causal=False)
     whole("steps", steps)
     for rejecter in rejecters:
-        if not callable(getattr(rejecter, "reject", None)):
+        if isinstance(rejecter, type) or not callable(getattr(rejecter, "reject", None)):
             raise ArgumentError(f"rejecters={rejecters!r}: must be rejecters, such as Stutter() or Bottom(k=1)")
     one_of("noise", noise, NOISES)
     one_of("replacement", replacement, REPLACEMENTS)

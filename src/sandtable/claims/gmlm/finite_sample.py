@@ -10,13 +10,16 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from sandtable.claims.gmlm.instances import adaptive_masks
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.lab import Control, Evidence, Lab, Table, bounded, claim, exact, proportion
 from sandtable.theory.gmlm import fisher
 from sandtable.theory.gmlm.estimation import draw_masks, draw_sequences, estimate, every_mask
 from sandtable.theory.gmlm.finite_sample import bound, empirical_bound, ising_cells, ising_margin, pointwise_bound
-from sandtable.theory.gmlm.tensorisation import tensorisation
+from sandtable.theory.gmlm.tensorisation import conditional_kl, tensorisation
 from sandtable.worlds import Ising, UniformSize
+from sandtable.worlds import Table as Law
+from sandtable.worlds.finite import conditional_log_probs
 
 LENGTH, PARAMETERS, RADIUS = 2, 3, 0.25
 TRUTH = (0.2, -0.1, 0.1)
@@ -40,6 +43,7 @@ class Coverage:
     delta: float = 0.1
     margin: float = 0.1
     truth: str = "sampled"
+    least: str = "conditional"
     falls: bool = True
     ascent_steps: int = 60
 
@@ -49,8 +53,8 @@ class Coverage:
     statement=(
         "With probability 1 − δ the total variation between the fitted law and the truth is below "
         "√(½ C_AT (excess loss + B ln(1/β) + ε)) + C; the parts hold as often: the loss at a fixed parameter against "
-        "its mean over masks, and the empirical law against the truth. The bound rises with C_AT and falls with m and "
-        "n."
+        "its mean over masks, and the empirical law against the truth. No conditional divergence from a law whose "
+        "conditional probabilities are β at least exceeds ln(1/β). The bound rises with C_AT and falls with m and n."
     ),
     source=li2024("the finite-sample bound, its point-wise part and the bound on the empirical law"),
     scales={"desk": Coverage()},
@@ -61,6 +65,7 @@ class Coverage:
             ("TV of the fit within its bound", "loss within its bound", "empirical law within its bound"),
         ),
         Control("a margin of 0.2", {"margin": 0.2}, ("numbers",)),
+        Control("√β in the place of β", {"least": "its root"}, ("conditional divergence over ln(1/β)",)),
         Control("arguments exchanged", {"falls": False}, ("change of the bound",)),
     ),
     seeds=2,
@@ -105,6 +110,7 @@ def finite_sample_bound(settings: Coverage, lab: Lab) -> Evidence:
                 for name, ok in inside.items()
             ),
             exact("numbers", _numbers(settings.margin), NUMBERS, rtol=5e-6, unit="number"),
+            bounded("conditional divergence over ln(1/β)", _shares(lab, settings.least), 1.0, atol=1e-9, unit="law"),
             bounded("change of the bound", _changes(falls=settings.falls), 0.0, unit="argument"),
         ],
         tables={
@@ -137,7 +143,7 @@ def fitted(lab: Lab, repetitions: int, samples: int, masks: int, ascent_steps: i
         at = truth.expand(repetitions, -1)
         generator = lab.generator(seed, "ascent")
         constants = [
-            tensorisation(Ising.of(row[:2], row[2:]), MASKS, generator, starts=12, steps=ascent_steps).constant
+            tensorisation(Ising.of(row[:2], row[2:]), MASKS, generator, starts=12, steps=ascent_steps).at_least
             for row in theta
         ]
         for name, values in {
@@ -172,6 +178,24 @@ def _entropy(frequencies: np.ndarray) -> float:
 def _numbers(margin: float) -> list[float]:
     half, none = (bound(loss, margin=margin, **REFERENCE) for loss in (0.5, 0.0))
     return [half.deviation, half.sampling, half.total, none.total]
+
+
+def _shares(lab: Lab, least: str) -> list[float]:
+    """The largest E KL(r(x_K | x_−K, K) ‖ q(x_K | x_−K, K))/ln(1/β) over point masses and random laws r."""
+    generator, out = lab.generator(lab.seeds[0], "margins"), []
+    for length in (1, 2, 3):
+        law = Law.random(length, generator)
+        others = torch.stack([Law.random(length, generator).probs for _ in range(20)])
+        r = torch.cat([torch.eye(2**length, dtype=torch.float64), others])
+        for masks in (*(UniformSize(length, k) for k in range(1, length + 1)), adaptive_masks(length, generator)):
+            chosen = masks.probs(law.states).log()
+            conditionals = [
+                conditional_log_probs(law.log_probs, hidden, 2, chosen[:, block])
+                for block, hidden in enumerate(masks.family)
+            ]
+            most = -float(torch.stack(conditionals).min()) / (2 if least == "its root" else 1)
+            out.append(float(conditional_kl(r, law, masks).max()) / most)
+    return out
 
 
 def _changes(*, falls: bool) -> list[float]:

@@ -74,8 +74,8 @@ class Hitting:
     shown: tuple[float, ...] = SHOWN
     k_off: int = 0
     parallel_coupling: float | None = None
+    instead: int | None = None
     reverse: bool = False
-    budget_steps: int = BUDGET
 
 
 def _means(blocks: Sequence[int]) -> tuple[str, ...]:
@@ -108,21 +108,23 @@ RATES = tuple(f"k = {k} hits" for k in BLOCKS)
             {"reverse": True},
             ("falls with k, exact", "grows with J, exact", *(f"k = {k} after k = {k + 1}" for k in BLOCKS[:-2])),
         ),
-        Control("a budget of no steps", {"budget_steps": 0}, RATES),
+        Control("blocks of three", {"instead": CLIQUE - 1}, RATES),
     ),
     seeds=4,
 )
 def hitting_times(settings: Hitting, lab: Lab) -> Evidence:
     couplings = (*settings.shown, *settings.judged)
-    found = {j: lab.measure(_simulated, j, settings.chains, settings.budget_steps) for j in couplings}
+    found = {j: lab.measure(_simulated, j, settings.chains, BUDGET) for j in couplings}
 
     def drawn(coupling: float, k: int) -> np.ndarray:
         return found[coupling][str(k)].ravel()
 
     def censored(hits: np.ndarray) -> np.ndarray:
-        return np.where(hits < 0, settings.budget_steps, hits)
+        return np.where(hits < 0, BUDGET, hits)
 
-    hits = {(j, k): drawn(j, min(k + settings.k_off, SPINS)) for j in settings.judged for k in BLOCKS}
+    hits = {
+        (j, k): drawn(j, settings.instead or min(k + settings.k_off, SPINS)) for j in settings.judged for k in BLOCKS
+    }
     parallel = {j: drawn(settings.parallel_coupling or j, PARALLEL) for j in settings.judged}
     table = np.array([[_mean(j, k) for k in range(1, SPINS + 1)] for j in couplings])
     table = table[::-1, ::-1] if settings.reverse else table

@@ -232,7 +232,8 @@ class Adaptive:
     id="gmlm/poincare-bounds-variance-adaptive",
     statement=(
         "With masks that look at X the bound Γ ⪯ C I^{−1} holds for the Poincaré constant of the chain on states, "
-        "which draws K ~ p(· | x) and then x_K given x_−K and K; that chain keeps the law and no other."
+        "which draws K ~ p(· | x) and then x_K given x_−K and K; that chain keeps the law and no other. Its Dirichlet "
+        "form is E Cov(f, g | x_−K, K), as that of the chain on pairs (x, K) that keeps K is for functions of both."
     ),
     source=li2024("the proposition on adaptive masking and the Poincaré inequality, kernel corrected"),
     scales={"smoke": Adaptive(instances=1, masks=1), "desk": Adaptive(instances=10, masks=5)},
@@ -254,6 +255,7 @@ def poincare_adaptive(settings: Adaptive, lab: Lab) -> Evidence:
             p = chains.transition(law, masks, naive=naive)
             inner = float((law.probs * f * (g - p @ g)).sum())
             forms.append(abs(inner - chains.block_dirichlet(law, masks, f, g)))
+            forms.append(_pair_forms_apart(law, masks, generator))
             kept.append(float((law.probs @ p - law.probs).abs().max()))
             kernel = p if settings.kernel == "states" else pair_kernel(law, masks)
             ones.append(int((torch.linalg.eigvals(kernel).real > 1 - 1e-9).sum()))
@@ -274,6 +276,14 @@ def poincare_adaptive(settings: Adaptive, lab: Lab) -> Evidence:
 def _ordered(instance: Instance, masks: MaskLaw, settings: Adaptive) -> tuple[Tensor, float, Tensor]:
     gamma, information = variance(instance, masks)
     return gamma, _constant(instance.law, masks, settings), information
+
+
+def _pair_forms_apart(law: FiniteLaw, masks: MaskLaw, generator: torch.Generator) -> float:
+    """½ Σ μ P Δf Δg of the chain that keeps K beside E Cov(f, g | x_−K, K), f and g random functions of (x, K)."""
+    pairs = fisher.joint(law, masks)
+    f, g = torch.randn(2, *pairs.shape, generator=generator).double()
+    whole = chains.dirichlet(pair_kernel(law, masks), *(values.T.flatten() for values in (pairs, f, g)))
+    return abs(whole - chains.block_dirichlet(law, masks, f, g))
 
 
 def pair_kernel(law: FiniteLaw, masks: MaskLaw) -> Float[Tensor, "pairs pairs"]:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator, eigsh
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, capped_power, typed, whole
 from sandtable.worlds.finite import FiniteLaw, over_hidden
 from sandtable.worlds.masks import MaskLaw
 
@@ -26,6 +26,8 @@ DENSE = 512
 """Up to so many states all eigenvalues are computed; beyond, Lanczos finds the second."""
 MOST_ENTRIES = 2**26
 """Of states times blocks: up to so many the chain is written down as a sparse matrix."""
+MOST_ROWS = 2**13
+"""The largest transition matrix that is written down: half a gigabyte."""
 
 
 @typed
@@ -45,11 +47,13 @@ def apply(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, "states ..."], *, nai
 @typed
 def transition(law: FiniteLaw, masks: MaskLaw, *, naive: bool = False) -> Float[Tensor, "states states"]:
     """P(x, y) of block dynamics."""
+    _writable(law)
     return apply(law, masks, torch.eye(len(law.probs), dtype=torch.float64), naive=naive)
 
 
 def parallel_transition(law: FiniteLaw) -> Float[Tensor, "states states"]:
     """P(x, y) = Π_i p(y_i | x_−i): every position at once, each given all the others as they were."""
+    _writable(law)
     p = torch.ones(len(law.probs), 1, dtype=torch.float64)
     for site in site_conditionals(law).unbind(1):
         p = (p[:, :, None] * site[:, None, :]).flatten(1)
@@ -85,13 +89,26 @@ def dirichlet(
     return float((flow * (f[:, None] - f) * (g[:, None] - g)).sum() / 2)
 
 
-def block_dirichlet(law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, " states"], g: Tensor) -> float:
-    """E(f, g) = E_{x, K} Cov(f, g | x_−K, K), the form that block dynamics have."""
-    total = 0.0
-    for hidden, pick in zip(masks.family, masks.probs(law.states).T, strict=True):
-        weight = law.probs * pick
-        centred = f - _given(f, weight, hidden, law.symbols)
-        total += float((weight * centred * (g - _given(g, weight, hidden, law.symbols))).sum())
+@typed
+def block_dirichlet(
+    law: FiniteLaw, masks: MaskLaw, f: Float[Tensor, "states ..."], g: Float[Tensor, "states ..."]
+) -> float:
+    """E(f, g) = E_{x, K} Cov(f, g | x_−K, K), the form that block dynamics have.
+
+    For functions of (x, K), a column for every block, it is the form of the chain that keeps K.
+    """
+    _fit(law, masks)
+    chosen, total = masks.probs(law.states), 0.0
+    both = [h if h.ndim > 1 else h[:, None].expand_as(chosen) for h in (f, g)]
+    if any(h.shape != chosen.shape for h in both):
+        shapes = " and ".join(str(tuple(h.shape)) for h in (f, g))
+        raise ArgumentError(
+            f"f and g of shapes {shapes}: must be {len(chosen)} states, × {chosen.shape[1]} blocks or not"
+        )
+    for block, hidden in enumerate(masks.family):
+        weight = law.probs * chosen[:, block]
+        one, other = (h[:, block] - _given(h[:, block], weight, hidden, law.symbols) for h in both)
+        total += float((weight * one * other).sum())
     return total
 
 
@@ -144,8 +161,9 @@ def poincare(law: FiniteLaw, masks: MaskLaw) -> float:
 
 
 def chi_square(p: Float[Tensor, " states"], mu: Float[Tensor, " states"]) -> float:
-    """χ²(p, μ) = Σ (p − μ)²/μ."""
-    return float(((p - mu).square() / mu).sum())
+    """χ²(p, μ) = Σ (p − μ)²/μ, with 0/0 = 0; ∞ where p has mass that μ has not."""
+    parts = (p - mu).square() / mu
+    return float(torch.where((p == 0) & (mu == 0), 0.0, parts).sum())
 
 
 def kl(p: Float[Tensor, "*rows states"], q: Float[Tensor, "*rows states"]) -> Float[Tensor, "*rows"]:
@@ -212,6 +230,15 @@ def _given(f: Tensor, weight: Tensor, hidden: Tensor, symbols: int) -> Tensor:
     total = _times(weight, f).reshape(*shape, *f.shape[1:]).sum(axes, keepdim=True)
     mean = total / mass.reshape(*mass.shape, *(1,) * (f.ndim - 1))
     return mean.expand(*shape, *f.shape[1:]).reshape(f.shape)
+
+
+def _writable(law: FiniteLaw) -> None:
+    count = capped_power(law.symbols, law.length)
+    if count > MOST_ROWS:
+        raise ArgumentError(
+            f"law over {law.length} positions: a matrix of {law.symbols}^{law.length} × {law.symbols}^{law.length} is "
+            f"too large to be written down, at most {MOST_ROWS:,} × {MOST_ROWS:,}; `apply` and `poincare` need none"
+        )
 
 
 def _fit(law: FiniteLaw, masks: MaskLaw) -> None:

@@ -129,6 +129,14 @@ def estimate(
         raise ArgumentError(f"pairs of shape {tuple(pairs.shape)}: must be repetition × state × {len(masks.family)}")
     if start.ndim != 1:
         raise ArgumentError(f"start of shape {tuple(start.shape)}: must be one vector of parameters, for all alike")
+    try:
+        states = family(start.to(torch.float64))
+    except (RuntimeError, IndexError, ValueError) as error:
+        raise ArgumentError(f"start of {len(start)} numbers: the family does not take so many parameters") from error
+    if states.shape != (count,):
+        raise ArgumentError(
+            f"family: gives values of shape {tuple(states.shape)}; must be one for each of {count} states"
+        )
     losses = vmap(masked_loss(family, masks, symbols=symbols, conditioned=conditioned))
     theta = start.to(pairs.device, torch.float64).expand(len(pairs), -1).clone()
     slope, step = _slopes(losses, theta, pairs), 0

@@ -41,13 +41,12 @@ def bound(
     number("loss", loss, least=0.0)
     number("cells", cells, least=1.0)
     number("delta", delta, above=0.0, most=1.0)
-    number("margin", margin, above=0.0, most=1.0)
     number("resolution", resolution, above=0.0)
     number("tensorisation", tensorisation, least=1.0)
     deviation = math.sqrt(2.0 ** (3 * n) * float(size) ** n * cells / (m * delta))
     deviation += math.sqrt(math.log(8 * cells / delta) / (2 * count))
     sampling = math.sqrt(float(size) ** (3 * n) / (8 * delta * count))
-    inside = loss + deviation * math.log(1 / margin) + resolution
+    inside = loss + deviation * _most(margin) + resolution
     return Bound(math.sqrt(tensorisation / 2 * inside) + sampling, deviation, sampling)
 
 
@@ -58,14 +57,60 @@ def empirical_bound(*, length: int, symbols: int, samples: int, delta: float) ->
     return math.sqrt(size / (16 * number("delta", delta, above=0.0, most=1.0) * whole("samples", samples)))
 
 
+class Deviation(NamedTuple):
+    """|L̂ − L̃| < `width` with a probability of at least `probability`, which may be below 0: then nothing is said."""
+
+    width: float
+    probability: float
+
+
 @typed
-def pointwise_bound(*, length: int, symbols: int, masks: int, samples: int, delta: float, margin: float) -> float:
-    """|L̂ − L̃| for one θ: (√(2^{3N−1} |Ω|^N/(mδ)) + √(ln(4/δ)/(2n))) ln(1/β), with probability 1 − δ."""
+def deviation(
+    *, length: int, symbols: int, masks: int, samples: int, margin: float, frequencies: float, total: float
+) -> Deviation:
+    """For one θ: |L̂ − L̃| < 2^N ε′ ln(1/β) + t/n, `frequencies` = ε′, `total` = t, n samples with m masks each,
+
+    with probability 1 − 2^{N−2} |Ω|^N/(ε′² m) − 2 exp(−2t²/(n ln²(1/β))).
+    """
+    n, size = whole("length", length), float(whole("symbols", symbols, least=2))
+    m, count = whole("masks", masks), whole("samples", samples)
+    number("frequencies", frequencies, above=0.0)
+    number("total", total, above=0.0)
+    most = _most(margin)
+    fails = 2.0 ** (n - 2) * size**n / (frequencies**2 * m)
+    fails += 2 * math.exp(-2 * total**2 / (count * most**2)) if most else 0.0
+    return Deviation(2.0**n * frequencies * most + total / count, 1 - fails)
+
+
+@typed
+def pointwise_bound(
+    *,
+    length: int,
+    symbols: int,
+    masks: int,
+    samples: int,
+    delta: float,
+    margin: float,
+    cells: float = 1.0,
+    resolution: float = 0.0,
+) -> float:
+    """|L̂ − L̃| < (√(2^{3N−1} |Ω|^N C/(mδ)) + √(ln(4C/δ)/(2n))) ln(1/β) + ε with probability 1 − δ.
+
+    For one θ, C = 1 and ε = 0; for all θ at once, C = `cells` on which conditional log-probabilities vary by at most
+    ε/2, `resolution` = ε.
+    """
     n, size = whole("length", length), whole("symbols", symbols, least=2)
     number("delta", delta, above=0.0, most=1.0)
-    number("margin", margin, above=0.0, most=1.0)
-    by_masks = math.sqrt(2.0 ** (3 * n - 1) * float(size) ** n / (whole("masks", masks) * delta))
-    return (by_masks + math.sqrt(math.log(4 / delta) / (2 * whole("samples", samples)))) * math.log(1 / margin)
+    number("cells", cells, least=1.0)
+    number("resolution", resolution, least=0.0)
+    by_masks = math.sqrt(2.0 ** (3 * n - 1) * float(size) ** n * cells / (whole("masks", masks) * delta))
+    by_samples = math.sqrt(math.log(4 * cells / delta) / (2 * whole("samples", samples)))
+    return (by_masks + by_samples) * _most(margin) + resolution
+
+
+def _most(margin: float) -> float:
+    """ln(1/β): what a conditional divergence can be at most, where no conditional probability is below β."""
+    return -math.log(number("margin", margin, above=0.0, most=1.0))
 
 
 @typed

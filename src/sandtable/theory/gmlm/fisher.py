@@ -65,7 +65,7 @@ def masked_scores(
         logs = family(at)
         return torch.stack(
             [
-                conditional_log_probs(logs, hidden, symbols, None if chosen is None else chosen[:, block])
+                conditional_log_probs(logs, hidden, symbols, _column(chosen, block, logs))
                 for block, hidden in enumerate(masks.family)
             ],
             1,
@@ -100,6 +100,7 @@ def information(
 
 def fisher(scores: Float[Tensor, "states parameter"], law: FiniteLaw) -> Float[Tensor, "parameter parameter"]:
     """I = Cov ∇ log p_θ: everything masked."""
+    _check(scores, law)
     mean = law.probs @ scores
     return scores.T @ (law.probs[:, None] * scores) - torch.outer(mean, mean)
 
@@ -110,6 +111,7 @@ def increment(scores: Float[Tensor, "states parameter"], law: FiniteLaw, k: int)
     The score of x_a given x_−T is E[s | x_−T, x_a] − E[s | x_−T].
     """
     whole("k", k, most=law.length - 1)
+    _check(scores, law)
     total = torch.zeros(scores.shape[1], scores.shape[1], dtype=scores.dtype)
     p, shape = law.probs, (law.symbols,) * law.length
     for block in combinations(range(law.length), k + 1):
@@ -194,7 +196,7 @@ def masked_loss(
         for block, hidden in enumerate(blocks):
             if not bool(hidden.any()):
                 continue
-            given = conditional_log_probs(logs, hidden, symbols, None if chosen is None else chosen[:, block])
+            given = conditional_log_probs(logs, hidden, symbols, _column(chosen, block, logs))
             weight = pairs[:, block]
             total = total - (weight * torch.where(weight > 0, given, 0.0)).sum()
         return total
@@ -218,16 +220,20 @@ def _chosen(masks: MaskLaw, symbols: int, conditioned: bool) -> Float[Tensor, "s
     return masks.probs(all_states(symbols, masks.length)).log() if masks.adaptive and conditioned else None
 
 
+def _column(chosen: Tensor | None, block: int, like: Tensor) -> Float[Tensor, " states"] | None:
+    return None if chosen is None else chosen[:, block].to(like.device)
+
+
 def _check_states(logs: Float[Tensor, " states"], masks: MaskLaw, symbols: int) -> None:
     count = capped_power(whole("symbols", symbols, least=2), masks.length)
     if len(logs) != count:
         raise ArgumentError(f"symbols={symbols}: have {count} states, the family has {len(logs)}")
 
 
-def _check(scores: Tensor, law: FiniteLaw, masks: MaskLaw) -> None:
+def _check(scores: Tensor, law: FiniteLaw, masks: MaskLaw | None = None) -> None:
     if len(scores) != len(law.probs):
         raise ArgumentError(f"scores with {len(scores)} rows: must be one for each of {len(law.probs)} states")
-    if masks.length != law.length:
+    if masks is not None and masks.length != law.length:
         raise ArgumentError(f"masks over {masks.length} positions: the law has {law.length}")
 
 

@@ -20,11 +20,16 @@ from sandtable.worlds.masks import MaskLaw
 
 
 class Tensorisation(NamedTuple):
-    """The largest ratio found (a lower bound of C_AT), the law r that attains it, and the Poincaré constant."""
+    """The largest ratio that the ascent found, the law r that has it, and the Poincaré constant: lower bounds both."""
 
     constant: float
     attained_by: Float[Tensor, " states"]
     poincare: float
+
+    @property
+    def at_least(self) -> float:
+        """The larger of the two lower bounds of C_AT."""
+        return max(self.constant, self.poincare)
 
 
 def conditional_kl(r: Float[Tensor, "*rows states"], law: FiniteLaw, masks: MaskLaw) -> Float[Tensor, "*rows"]:
@@ -33,16 +38,22 @@ def conditional_kl(r: Float[Tensor, "*rows states"], law: FiniteLaw, masks: Mask
     = Σ_K Σ_x r(x) p(K | x) [log r(x)/q(x) − log r_K/q_K], r_K and q_K the masses of (x_−K, K).
     """
     chosen, q = masks.probs(law.states), law.probs
-    total = (torch.special.xlogy(r, r) - torch.special.xlogy(r, q)).sum(-1)
+    total = _entries(r, q).sum(-1)
     shape = (law.symbols,) * law.length
     for hidden, pick in zip(masks.family, chosen.T, strict=True):
         axes = [i - law.length for i in hidden.nonzero()[:, 0].tolist()]
         seen, true = ((pick * weight).reshape(*weight.shape[:-1], *shape) for weight in (r, q))
         if axes:
             seen, true = seen.sum(axes), true.sum(axes)
-        over = (torch.special.xlogy(seen, seen) - torch.special.xlogy(seen, true)).reshape(*r.shape[:-1], -1)
-        total = total - over.sum(-1)
+        total = total - _entries(seen, true).reshape(*r.shape[:-1], -1).sum(-1)
     return total
+
+
+def _entries(p: Tensor, q: Tensor) -> Tensor:
+    """p log(p/q), 0 with a slope of 0 where p = 0: there the slope of p log p is infinite."""
+    alive = p > 0
+    ratio = torch.where(alive, p, 1.0) / torch.where(alive, q, 1.0)
+    return torch.where(alive, p, 0.0) * ratio.log()
 
 
 @typed
@@ -51,25 +62,27 @@ def tensorisation(
 ) -> Tensorisation:
     """The supremum of KL over conditional KL by ascent from `starts` laws near q, far from it and at point masses.
 
-    All starts climb together (Adam on log r, its rate falling to zero). A lower bound: no ascent proves a supremum.
+    All starts climb together (Adam on log r, its rate falling to zero), on the support of q: elsewhere KL is infinite.
+    A lower bound: no ascent proves a supremum.
     """
-    if not bool((law.probs > 0).all()):
-        raise ArgumentError(
-            "law: must give every state a positive probability, or no r of full support has a finite KL"
-        )
-    states, third = len(law.probs), whole("starts", starts, least=3) // 3
+    alive = law.probs > 0
+    states, third = int(alive.sum()), whole("starts", starts, least=3) // 3
+    if states < 2:
+        raise ArgumentError("law: has one state of positive probability, so that no other law has a finite KL to it")
     noise = torch.randn(starts, states, generator=generator, dtype=torch.float64)
-    logits = law.log_probs + noise * torch.tensor([0.3] * third + [2.0] * (starts - third))[:, None]
+    near = law.log_probs[alive]
+    logits = near + noise * torch.tensor([0.3] * third + [2.0] * (starts - third))[:, None]
     points = torch.randint(states, (third,), generator=generator)
-    logits[-third:] = law.log_probs + 4.0 * torch.nn.functional.one_hot(points, states)
+    logits[-third:] = near + 4.0 * torch.nn.functional.one_hot(points, states)
     logits = logits.detach().requires_grad_()
     optimiser = torch.optim.Adam([logits], lr=0.05)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, whole("steps", steps))
     best, attained = -math.inf, law.probs
     for _ in range(steps):
-        r = logits.softmax(1)
-        ratio = kl(r, law.probs) / conditional_kl(r, law, masks).clamp(min=1e-12)
-        far = kl(r.detach(), law.probs) > 1e-6  # nearer than that both are rounding
+        r = torch.zeros(starts, len(alive), dtype=torch.float64).masked_scatter(alive, logits.softmax(1))
+        divergence = kl(r, law.probs)
+        ratio = divergence / conditional_kl(r, law, masks).clamp(min=1e-12)
+        far = divergence.detach() > 1e-6  # nearer than that both are rounding
         top = torch.where(far, ratio.detach(), -math.inf)
         if float(top.max()) > best:
             best, attained = float(top.max()), r.detach()[int(top.argmax())]
@@ -77,5 +90,4 @@ def tensorisation(
         (-(ratio.log()) * far).sum().backward()
         optimiser.step()
         rates.step()
-    lower = poincare(law, masks)
-    return Tensorisation(max(best, lower), attained, lower)
+    return Tensorisation(best, attained, poincare(law, masks))
