@@ -8,15 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sandtable.claims.verifier.code import published, setting
-from sandtable.claims.verifier.code.setting import Code
+from sandtable.claims.verifier.code.setting import LEAST, SMALL, Code
 from sandtable.claims.verifier.sources import botta
 from sandtable.lab import Check, Claim, Control, Evidence, Lab, Table, agrees, below, claim, orders
 from sandtable.lab.figures import strips
 
-SMALL = 0.03
-"""A difference in Acc_distinct that the published tables, with errors of 0.01 to 0.04, do not resolve."""
-LEAST = 0.01
-"""A difference that a user would notice: eight cases in eight hundred."""
 Rows = dict[str, tuple[published.Number, np.ndarray]]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from sandtable.claims.verifier.code import published, setting
-from sandtable.claims.verifier.code.setting import Code, Probe
+from sandtable.claims.verifier.code.setting import LEAST, Code, Probe
 from sandtable.claims.verifier.sources import botta
-from sandtable.lab import Check, Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders
+from sandtable.lab import Check, Control, Evidence, Lab, Table, agrees, below, claim, exceeds, orders, printed
 from sandtable.lab.figures import strips
 
 BACKTRACK = dict(quota=4, stride=4)
@@ -29,8 +28,6 @@ class Layers(Code):
 MEDIAN_GAIN = 0.02
 SPREAD = published.SAMPLING[0.95, 1.0][1]
 """One published standard error of sampling: what “as good as none” means."""
-LAYER_RESOLUTION = 2 * math.hypot(published.LAYERS[27][1], published.LAYERS[31][1])
-"""Two standard errors of the published difference between layers 27 and 31: what “no worse” means."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class _ByLayer:
 
     def evidence(self, checks: list[Check]) -> Evidence:
         rows = {f"layer {layer} of {len(self.layers) - 1}": (None, values) for layer, values in self.layers.items()}
-        rows |= {f"CodeLlama, layer {layer} of 32": (printed, None) for layer, printed in published.LAYERS.items()}
+        rows |= {f"CodeLlama, layer {layer} of 32": (number, None) for layer, number in published.LAYERS.items()}
         rows |= {"random verifier": (published.RANDOM, self.blind)}
         rows |= {"sampling": (published.SAMPLING[0.95, 1.0], self.plain)}
         arms = {f"layer {layer}": values for layer, values in self.layers.items()}
@@ -55,7 +52,8 @@ class _ByLayer:
             tables={"Acc_distinct": published.beside(rows)},
             notes=[
                 "The published layer 11 (0.650) is below sampling (0.660); layer 31 was run with another threshold.",
-                f"“As none”: within one published standard error of sampling ({SPREAD}).",
+                f"“No worse”: by less than {LEAST:g}. “As none”: within one published standard error of sampling "
+                f"({SPREAD}).",
             ],
         )
 
@@ -91,7 +89,7 @@ def code_layers(settings: Layers, lab: Lab) -> Evidence:
     found = by_layer(settings, lab)
     median = np.median(list(found.layers.values()), axis=0)
     checks = [
-        orders("intermediate over last", found.layers[settings.layer], found.last, margin=-LAYER_RESOLUTION),
+        orders("intermediate over last", found.layers[settings.layer], found.last, margin=-LEAST),
         orders("median layer over random", median, found.blind, margin=MEDIAN_GAIN),
         agrees("random as none", found.blind - found.plain, 0.0, within=SPREAD, shift_absolute=3 * SPREAD),
     ]
@@ -152,12 +150,13 @@ def code_threshold(settings: Threshold, lab: Lab) -> Evidence:
 @dataclass(frozen=True)
 class Depth(Code):
     labels: str = "true"
+    linear: str = "trained"
+    printed: bool = False
 
 
 DEEPER = (2, 4, 8)
-DEPTH_RESOLUTION = 2 * math.hypot(published.DEPTHS[1][1][1], published.DEPTHS[4][1][1])
-"""Two standard errors of the published difference between four layers and one: what “no better” means."""
 LINEAR = "validation of the linear one"
+HELPS = tuple(f"{depth} layers over one" for depth in DEEPER)
 
 
 @dataclass(frozen=True)
@@ -178,45 +177,59 @@ class _ByDepth:
                 "Acc_distinct": published.beside(dict(rows)),
                 "validation accuracy": Table(["layers", "published", "stand-in"], told),
             },
-            notes=[
-                f"“No better”: by less than {DEPTH_RESOLUTION:.3f}, two standard errors of the published difference "
-                "between four layers and one."
-            ],
+            notes=[f"“Better” and “no better”: by {LEAST:g}, eight cases in eight hundred."],
         )
 
 
 def by_depth(settings: Depth, lab: Lab) -> _ByDepth:
-    judges = {1: Probe(labels=settings.labels)}
+    judges: dict[int, Probe | str] = {1: Probe(labels=settings.labels)}
     judges |= {depth: Probe(depth=depth) for depth in DEEPER}
     code = setting.code_of(settings)
+    validation = {depth: lab.measure(setting.probes, code, judge)["validation"] for depth, judge in judges.items()}
+    if settings.linear != "trained":
+        judges[1] = setting.verifier_of(settings.linear)
     return _ByDepth(
         {depth: setting.accuracy(settings, lab, verifier=judge, **BACKTRACK) for depth, judge in judges.items()},
-        {depth: lab.measure(setting.probes, code, judge)["validation"] for depth, judge in judges.items()},
+        validation,
     )
 
 
 @claim(
     id="verifier/code-depth",
-    statement="A linear verifier is enough: with two, four or eight layers backtracking decodes no better.",
+    statement=(
+        "Deeper verifiers help a small model: with two, four or eight layers backtracking lists more distinct correct "
+        "cases than with a linear one, although that tells right from wrong prefixes too."
+    ),
     source=botta("Table 3.11"),
     scales={"desk": Depth(), "paper": Depth(**setting.LARGE)},
     controls=(
-        Control(
-            "linear verifier of shuffled labels",
-            {"labels": "shuffled"},
-            (LINEAR, *(f"{depth} layers over one" for depth in DEEPER)),
-        ),
+        Control("shuffled labels", {"labels": "shuffled"}, (LINEAR,)),
+        Control("the parser in place of the linear verifier", {"linear": "truth"}, HELPS),
     ),
     seeds=setting.SEEDS,
 )
 def code_depth(settings: Depth, lab: Lab) -> Evidence:
     found = by_depth(settings, lab)
-    gaps = {depth: found.accuracy[depth] - found.accuracy[1] for depth in DEEPER}
-    checks = [
-        exceeds(LINEAR, found.validation[1], 0.8),
-        *(below(f"{depth} layers over one", gap, DEPTH_RESOLUTION) for depth, gap in gaps.items()),
-    ]
+    deeper = [found.accuracy[depth] for depth in DEEPER]
+    checks = [exceeds(LINEAR, found.validation[1], 0.8)]
+    if settings.printed:
+        gaps = zip(DEEPER, deeper, strict=True)
+        checks += [below(f"{depth} layers no better than one", arm - found.accuracy[1], LEAST) for depth, arm in gaps]
+    else:
+        checks += [orders(name, arm, found.accuracy[1], margin=LEAST) for name, arm in zip(HELPS, deeper, strict=True)]
     return found.evidence(checks)
 
 
-CLAIMS = (code_layers, code_threshold, code_depth)
+code_depth_printed = printed(
+    "code-depth",
+    code_depth,
+    {"printed": True},
+    statement="A linear verifier is enough: with two, four or eight layers backtracking decodes no better.",
+    where="Table 3.11",
+    erratum=(
+        "The small stand-in gains about 0.03 with each of the deeper verifiers, several of its standard errors. On "
+        "CodeLlama they were behind the linear one, by less than the errors of five runs."
+    ),
+)
+
+CLAIMS = (code_layers, code_threshold, code_depth, code_depth_printed)
