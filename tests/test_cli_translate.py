@@ -3,8 +3,11 @@
 import json
 
 import pytest
+import torch
 
 from sandtable import cli
+from sandtable.inputs import EOS
+from sandtable.models import Seq2Seq
 from sandtable.training import Recipe
 
 SMALL = ("--steps", 2, "--layers", 1, "--heads", 2, "--width", 8, "--batch", 4, "-n", 6, "--passes", 3)
@@ -44,6 +47,11 @@ def test_a_task_is_trained_once_and_measured(run, monkeypatch, tmp_path):
         "sequential, greedy", "sequential, 2 beams", "refined in 1 pass", "refined in 3 passes",
     ]  # fmt: skip
     assert (record["work"], record["pairs"]) == ("drop", 6)
+    asked = record["options"]
+    assert {"oracle", "rejecter", "drop_stutter", "lr", "batch", "vocab", "longest", "limit"} <= set(asked)
+    assert (asked["oracle"], asked["rejecter"], asked["batch"], asked["n"]) == (True, "stutter", 4, 6)
+    assert [row["as long"] for row in record["rows"][:2]] == [1, 1]  # beams are held to the given lengths
+    assert all(row["valid"] <= row["as long"] for row in record["rows"])
     assert record["rows"][2]["passes"] == 1
     assert all(row["BLEU"] is None and 0 <= row["valid"] <= 1 for row in record["rows"])
     assert record["rows"][2]["stutter"] == 0
@@ -55,6 +63,44 @@ def test_a_task_is_trained_once_and_measured(run, monkeypatch, tmp_path):
     kept = json.loads((tmp_path / "out" / "translate.json").read_text())
     same = lambda rows: [{k: v for k, v in row.items() if k != "seconds"} for row in rows]  # noqa: E731
     assert same(kept["rows"]) == same(record["rows"])
+
+
+def test_nothing_is_no_valid_answer_where_a_length_is_given(run, monkeypatch):
+    """A model that writes ⟨eos⟩ at once: a subsequence of every source, but none of the given lengths."""
+    write = Seq2Seq.write
+
+    def mute(self, *args, **kw):
+        logits = write(self, *args, **kw)
+        return logits.index_fill(-1, torch.tensor(EOS), 1e4)
+
+    monkeypatch.setattr(Seq2Seq, "write", mute)
+    words = ("--task", "drop", *SMALL, "-n", 40, "--model", "refiner", "--json")
+    free, held = (json.loads(run(*words, *more)[1])["rows"][0] for more in ((), ("--oracle",)))
+    assert (free["valid"], free["words"], held["words"]) == (1, 0, 0)
+    assert free["as long"] == held["as long"] == held["valid"] < 0.2
+
+
+def test_runs_with_other_options_are_kept_beside_each_other(run, tmp_path):
+    words = ("--task", "drop", *SMALL, "--model", "refiner")
+    for more in ((), ("--noise", "mask", "--rejecter", "linear"), ("--seed", 1), ()):
+        status, _, err = run(*words, *more)
+        assert status == 0, err
+    kept = sorted((tmp_path / "runs" / "translate").iterdir())
+    assert len(kept) == 3
+    assert all(folder.name.startswith("drop-") for folder in kept)
+    asked = [json.loads((folder / "translate.json").read_text())["options"] for folder in kept]
+    assert sorted((a["noise"], a["rejecter"], a["seed"]) for a in asked) == [
+        ("mask", "linear", 0), ("random", "none", 0), ("random", "none", 1),
+    ]  # fmt: skip
+
+
+def test_ways_to_train_and_to_decode(run):
+    words = ("--task", "fertility", *SMALL, "--model", "refiner", "--dropout", 0.1, "--optimizer", "adafactor")
+    words = (*words, "--rejecter", "bottom", "--percent", 40, "--replacement", "previous", "--alpha", 0.6)
+    status, out, err = run(*words, "--temperature", 0.7, "--json")
+    assert status == 0, err
+    asked = json.loads(out)["options"]
+    assert (asked["dropout"], asked["optimizer"], asked["percent"], asked["alpha"]) == (0.1, "adafactor", 40, 0.6)
 
 
 def test_a_refiner_may_be_taught_by_the_sequential_model(run):
@@ -71,11 +117,14 @@ def test_files_are_learnt_and_another_is_translated(run, files, tmp_path):
     status, out, err = run(*words, "--model", "refiner")
     assert status == 0, err
     assert "BLEU" in out
+    assert "tok:13a" in out
     assert "valid" not in out
     assert len((tmp_path / "out" / "translations.txt").read_text().splitlines()) == 2
     record = json.loads((tmp_path / "out" / "translate.json").read_text())
     assert record["work"] == "de.txt → en.txt"
     assert all(0 <= row["BLEU"] <= 100 for row in record["rows"])
+    status, out, _ = run(*words, "--model", "refiner", "--bleu-tokenize", "char", "--json")
+    assert "tok:char" in json.loads(out)["rows"][0]["signature"]
 
 
 def test_a_data_set_is_learnt(run, tmp_path):
@@ -84,7 +133,7 @@ def test_a_data_set_is_learnt(run, tmp_path):
     rows = [{"translation": {"de": a, "en": b}} for a, b in zip(GERMAN, ENGLISH, strict=True)]
     datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "pairs"))
     status, out, err = run(
-        "--dataset", tmp_path / "pairs", "--source", "translation.de", "--target", "translation.en", *SMALL,
+        "--dataset", tmp_path / "pairs", "--source", "translation.de", "--target", "translation.en", *SMALL[:-2],
         "--vocab", 270, "--limit", 20, "--model", "sequential", "--beams", 1, "--json",
     )  # fmt: skip
     assert status == 0, err
@@ -107,7 +156,18 @@ def test_a_data_set_is_learnt(run, tmp_path):
         (("--task", "drop", "--lr", 0), "--lr=0.0"),
         (("--task", "drop", "--rejecter", "stuter"), "did you mean 'stutter'?"),
         (("--task", "drop", "--model", "refiner", "--teach", 5), "needs the sequential model and the refiner"),
-        (("--task", "drop", "--width", 10), "heads=4: must divide the width 10"),
+        (("--task", "drop", "--width", 10), "--heads=4: must divide --width=10"),
+        (("--task", "drop", "--config", "x"), "--config: is of text, not of tasks"),
+        (("--task", "drop", "--vocab", 2000), "--vocab: is of text, not of tasks"),
+        (("--source", "a", "--target", "b", "--config", "x"), "--config: is of data sets; give --dataset too"),
+        (("--source", "a", "--target", "b", "--split", "x"), "--split: is of data sets; give --dataset too"),
+        (("--task", "drop", "--percent", 10), "--percent: is of --rejecter bottom"),
+        (("--task", "drop", "--replacement", "previous"), "--replacement: is for words taken back; give --rejecter"),
+        (("--task", "drop", "--model", "sequential", "--noise", "mask"), "--noise: is of the refiner"),
+        (("--task", "drop", "--noise", "masks"), "did you mean 'mask'?"),
+        (("--task", "drop", "--optimizer", "sgd"), "--optimizer='sgd'"),
+        (("--task", "drop", "--dropout", 1), "--dropout=1.0"),
+        (("--source", "a", "--target", "b", "--bleu-tokenize", "13b"), "--bleu-tokenize='13b'"),
         (("--task", "drop", "--device", "tpu"), "device='tpu'"),
     ],
 )
@@ -121,4 +181,4 @@ def test_mistakes_get_one_line(run, words, message):
 def test_the_text_must_leave_something_to_train_on(run, files):
     status, _, err = run(*files, *SMALL, "--vocab", 280, "-n", 40)
     assert status == 2
-    assert "held=40: must be a whole number from 1 to 39" in err
+    assert "-n=40: must be a whole number from 1 to 39" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,9 +24,17 @@ if TYPE_CHECKING:
     from sandtable.worlds import Batch
 
 TASKS = ("drop", "fertility", "dialect")
-REJECTERS = ("none", "stutter", "linear")
+REJECTERS = ("none", "stutter", "linear", "bottom")
 MODELS = ("both", "refiner", "sequential")
-NUMBERS = ("BLEU", "exact", "accuracy", "valid", "stutter", "passes", "seconds")
+NOISES = ("random", "mask")
+REPLACEMENTS = ("initial", "previous", "summed")
+OPTIMIZERS = ("adam", "adafactor")
+OF_TEXT = ("--config", "--split", "--vocab", "--longest", "--limit", "--bleu-tokenize")
+OF_DATA_SETS = ("--config", "--split")
+OF_REFINERS = (
+    "--passes", "--noise", "--temperature", "--rejecter", "--percent", "--replacement", "--drop-stutter",
+)  # fmt: skip
+NUMBERS = ("BLEU", "exact", "accuracy", "valid", "as long", "words", "stutter", "passes", "seconds")
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,24 @@ class Work:
     text: ParallelText | None = None
 
 
+@dataclass(frozen=True)
+class How:
+    """How answers are decoded: by beams, and by the refiner in so many passes."""
+
+    passes: int
+    beams: int
+    oracle: bool
+    alpha: float
+    noise: str
+    temperature: float
+    rejecter: str
+    percent: float
+    replacement: str
+    drop_stutter: bool
+
+
 def translate(
+    ctx: typer.Context,
     task: Annotated[str | None, typer.Option(help="drop, fertility or dialect: toy translation.")] = None,
     source: Annotated[
         str | None, typer.Option(help="A file with a sentence a line, or with --dataset the field of its records.")
@@ -63,15 +88,31 @@ def translate(
     width: Annotated[int, typer.Option()] = 48,
     batch: Annotated[int, typer.Option(help="Pairs of a step.")] = 64,
     lr: Annotated[float, typer.Option(help="Learning rate, after a tenth of the steps.")] = 4e-3,
+    optimizer: Annotated[str, typer.Option(help="adam, or adafactor: steps relative to the size of weights.")] = "adam",
+    dropout: Annotated[float, typer.Option(help="Share of activations left out in training.")] = 0.0,
     vocab: Annotated[int, typer.Option(help="Tokens of the vocabulary trained on both sides.")] = 2000,
     longest: Annotated[int, typer.Option(help="Longer sentences are left out (tokens).")] = 64,
     limit: Annotated[int | None, typer.Option(help="Only so many pairs.")] = None,
     count: Annotated[int, typer.Option("-n", help="Pairs to test on, kept aside.")] = 500,
     passes: Annotated[int, typer.Option(help="Decoder passes of the refiner.")] = 4,
     beams: Annotated[int, typer.Option(help="Lengths that the refiner tries, and beams of the sequential model.")] = 5,
-    oracle: Annotated[bool, typer.Option("--oracle", help="The refiner is told the lengths.")] = False,
-    rejecter: Annotated[str, typer.Option(help="none, stutter or linear: what is taken back between passes.")] = "none",
+    oracle: Annotated[
+        bool, typer.Option("--oracle", help="Both models are told the lengths; only answers that have them are valid.")
+    ] = False,
+    alpha: Annotated[float, typer.Option(help="Scores are divided by ((5 + n)/6)^alpha, n the length.")] = 0.0,
+    noise: Annotated[
+        str, typer.Option(help="random or mask: what the refiner starts from; with --rejecter linear, mask-predict.")
+    ] = "random",
+    temperature: Annotated[float, typer.Option(help="Above 0 the refiner draws its words.")] = 0.0,
+    rejecter: Annotated[
+        str, typer.Option(help="none, stutter, linear or bottom: what is taken back between passes.")
+    ] = "none",
+    percent: Annotated[float, typer.Option(help="Of the words, the least probable, that bottom takes back.")] = 25.0,
+    replacement: Annotated[
+        str, typer.Option(help="initial, previous or summed: what stands in for words taken back.")
+    ] = "initial",
     drop_stutter: Annotated[bool, typer.Option("--drop-stutter", help="Delete repetitions at the end.")] = False,
+    bleu_tokenize: Annotated[str, typer.Option(help="How sacrebleu cuts texts: 13a, zh, intl, none, …")] = "13a",
     texts: Annotated[
         Path | None, typer.Option("--input", help="A file to translate, a sentence a line, after training.")
     ] = None,
@@ -91,8 +132,11 @@ def translate(
         raise ArgumentError("translate: give --task, or the two files --source and --target, or --dataset with fields")
     if task is not None:
         one_of("--task", task, TASKS)
+        _refuse(ctx, OF_TEXT, "is of text, not of tasks")
     elif source is None or target is None:
         raise ArgumentError("translate: --source and --target go together")
+    elif dataset is None:
+        _refuse(ctx, OF_DATA_SETS, "is of data sets; give --dataset too")
     if task is None and distilled:
         raise ArgumentError("--distilled: is of the tasks; text is distilled by --teach")
     if task is not None and texts is not None:
@@ -103,14 +147,32 @@ def translate(
         several(name, value, least=0)
     whole("--seed", seed, least=0)
     whole("--layers", layers, most=1000)
+    if whole("--width", width) % whole("--heads", heads):
+        raise ArgumentError(f"--heads={heads}: must divide --width={width}")
     if limit is not None:
         whole("--limit", limit)
     number("--lr", lr, above=0.0)
-    one_of("--rejecter", rejecter, REJECTERS)
+    one_of("--optimizer", optimizer, OPTIMIZERS)
+    number("--dropout", dropout, least=0.0, most=0.99)
+    number("--alpha", alpha, least=0.0)
+    number("--temperature", temperature, least=0.0)
+    number("--percent", percent, least=0.0, most=100.0)
+    one_of("--noise", noise, NOISES)
+    one_of("--replacement", replacement, REPLACEMENTS)
+    if one_of("--rejecter", rejecter, REJECTERS) != "bottom":
+        _refuse(ctx, ("--percent",), "is of --rejecter bottom")
+    if rejecter == "none":
+        _refuse(ctx, ("--replacement",), "is for words taken back; give --rejecter")
     if one_of("--model", model, MODELS) != "both" and teach:
         raise ArgumentError(f"--teach={teach}: needs the sequential model and the refiner; use --model both")
+    if model == "sequential":
+        _refuse(ctx, OF_REFINERS, "is of the refiner; use --model both or refiner")
+    if bleu_tokenize != "13a":
+        from sandtable.decoding.quality import bleu_tokenizers
+
+        one_of("--bleu-tokenize", bleu_tokenize, bleu_tokenizers())
     lines = None if texts is None else _lines(texts)
-    from sandtable.lab import Lab, Store
+    from sandtable.lab import Lab, Store, fingerprint
     from sandtable.lab.run import plain
 
     folder = Store(store)
@@ -124,23 +186,34 @@ def translate(
             assert target is not None
             work = _text(lab, source, target, dataset, config, split, vocab, longest, limit, count)
         shape = dict(layers=layers, heads=heads, width=width)
-        training = dict(steps=steps, batch_size=batch, lr=lr)
+        training = dict(steps=steps, batch=batch, lr=lr, optimizer=optimizer, dropout=dropout, noise=noise)
+        how = How(passes, beams, oracle, alpha, noise, temperature, rejecter, percent, replacement, drop_stutter)
+        lengths = work.test.latents["length"] if oracle else None
         arms: dict[str, Callable[..., Translated]] = {}
         if model != "refiner":
             sequential = _trained(lab, work, work.world, training, shape, causal=True)
-            arms |= _sequential(sequential, beams)
+            arms |= _sequential(sequential, how, lengths)
         if model != "sequential":
             world = _taught(lab, work, sequential, teach) if teach else work.world
             refiner = _trained(lab, work, world, training, shape, causal=False)
-            own = work.test.latents["length"] if oracle else None
-            arms |= _refiner(refiner, passes, beams, rejecter, drop_stutter, own, lab.generator(seed, "noise"))
+            arms |= _refiner(refiner, how, lengths, lab.generator(seed, "noise"))
         made = {name: _timed(lab, work, name, decode) for name, decode in arms.items()}
-        rows = [{"method": name} | _measured(work, *result) for name, result in made.items()]
+        rows = [{"method": name} | _measured(work, how, bleu_tokenize, *result) for name, result in made.items()]
         best = list(arms)[-1]
         answers = None if lines is None else _answers(lab, work, arms[best], lines)
-    target_folder = out or folder.path("translate", plain_name(work.name))
-    about = {"distilled": distilled, "teach": teach, "seed": seed, "steps": steps, "passes": passes, "beams": beams}
-    record = plain({"work": work.name, "pairs": len(work.test), **about, **shape, "rows": rows})
+    asked = {"task": task, "source": source, "target": target, "dataset": dataset, "config": config, "split": split}
+    asked |= {
+        "vocab": vocab,
+        "longest": longest,
+        "limit": limit,
+        "distilled": distilled,
+        "teach": teach,
+        "model": model,
+    }
+    asked |= {"n": count, "input": None if texts is None else str(texts), "seed": seed, "bleu_tokenize": bleu_tokenize}
+    asked |= {**training, **shape, **asdict(how)}
+    record = plain({"work": work.name, "pairs": len(work.test), "options": asked, "rows": rows})
+    target_folder = out or folder.path("translate", f"{plain_name(work.name)}-{fingerprint(asked)[:8]}")
     folder.write_json(target_folder / "translate.json", record)
     if answers is not None:
         folder.write_text(target_folder / "translations.txt", "".join(f"{line}\n" for line in answers))
@@ -149,6 +222,14 @@ def translate(
     _print(record, work, made[best][0], best, show)
     names = "translate.json" + (", translations.txt" if answers is not None else "")
     new_console().print(f"written: {target_folder} ({names})")
+
+
+def _refuse(ctx: typer.Context, options: Sequence[str], why: str) -> None:
+    """An `ArgumentError` for the first of these options that was given and could not do anything."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if source is not None and source.name == "COMMANDLINE" and param.opts[0] in options:
+            raise ArgumentError(f"{param.opts[0]}: {why}")
 
 
 # -- what is translated ----------------------------------------------------------------------------------------------
@@ -184,6 +265,7 @@ def _text(
         pairs = parallel.read_dataset(dataset, source, target, split=split, config=config, limit=limit)
     place = lab.folder(parallel.prepare_pairs, pairs, vocab=vocab)
     text = parallel.ParallelText.open(place, longest=longest)
+    whole("-n", count, most=len(text) - 1)
     here, there = text.split(count)
     return Work(pairs.name, here, there.batch(), text.longest_source, text.longest_target, text)
 
@@ -208,8 +290,8 @@ def _trained(
     lab: Lab, work: Work, source: Any, training: Mapping[str, Any], shape: Mapping[str, Any], *, causal: bool
 ) -> Any:
     from sandtable.models import Seq2Seq
-    from sandtable.objectives import Refinement, TeacherForcing
-    from sandtable.training import Adam, Cosine, Recipe
+    from sandtable.objectives import Dropout, Refinement, TeacherForcing
+    from sandtable.training import AdaFactor, Adam, Cosine, Recipe
 
     lab.say("training the sequential model" if causal else "training the refiner")
     places = max(work.longest_source, work.longest_target)
@@ -221,13 +303,14 @@ def _trained(
         longest=places,
         longest_target=work.longest_target,
     )
+    objective = TeacherForcing() if causal else Refinement(noise=training["noise"])
     recipe = Recipe(
         model,
         source,
-        TeacherForcing() if causal else Refinement(),
+        Dropout(objective, training["dropout"]) if training["dropout"] else objective,
         training["steps"],
-        batch_size=training["batch_size"],
-        optimizer=Adam(training["lr"]),
+        batch_size=training["batch"],
+        optimizer={"adam": Adam, "adafactor": AdaFactor}[training["optimizer"]](training["lr"]),
         schedule=Cosine(warmup=training["steps"] // 10),
         chunk=1,
     )
@@ -247,34 +330,46 @@ def _taught(lab: Lab, work: Work, teacher: Any, count: int) -> Batch:
     return Batch(out.tokens.cpu(), mask=out.mask.cpu(), given=given, vocab=batch.vocab)
 
 
-def _sequential(model: Any, beams: int) -> dict[str, Callable[..., Translated]]:
+def _sequential(model: Any, how: How, lengths: Any) -> dict[str, Callable[..., Translated]]:
     from sandtable.decoding import autoregress, beam_search
     from sandtable.decoding import translate as in_batches
 
-    greedy = lambda source, seen, own=False: in_batches(autoregress, model, source, seen=seen)  # noqa: E731
-    beam = lambda source, seen, own=False: in_batches(beam_search, model, source, seen=seen, beams=beams)  # noqa: E731
-    return {"sequential, greedy": greedy} | ({f"sequential, {beams} beams": beam} if beams > 1 else {})
+    def arm(beams: int) -> Callable[..., Translated]:
+        def decode(source: Any, seen: Any, own: bool = False) -> Translated:
+            if beams == 1 and (lengths is None or own):  # what one beam writes too, sooner
+                return in_batches(autoregress, model, source, seen=seen)
+            given = None if lengths is None or own else lengths.to(source.device)
+            return in_batches(beam_search, model, source, seen=seen, beams=beams, alpha=how.alpha, lengths=given)
+
+        return decode
+
+    several = {f"sequential, {how.beams} beams": arm(how.beams)} if how.beams > 1 else {}
+    return {"sequential, greedy": arm(1)} | several
 
 
-def _refiner(
-    model: Any, passes: int, beams: int, rejecter: str, drop_stutter: bool, lengths: Any, generator: Any
-) -> dict[str, Callable[..., Translated]]:
-    from sandtable.decoding import LinearSchedule, Stutter, refine
+def _refiner(model: Any, how: How, lengths: Any, generator: Any) -> dict[str, Callable[..., Translated]]:
+    from sandtable.decoding import Bottom, LinearSchedule, Stutter, refine
     from sandtable.decoding import translate as in_batches
 
-    rejecters = {"none": (), "stutter": (Stutter(),), "linear": (LinearSchedule(),)}[rejecter]
+    rejecters = {
+        "none": (),
+        "stutter": (Stutter(),),
+        "linear": (LinearSchedule(),),
+        "bottom": (Bottom(percent=how.percent),),
+    }
 
     def arm(steps: int) -> Callable[..., Translated]:
         def decode(source: Any, seen: Any, own: bool = False) -> Translated:
             return in_batches(
-                refine, model, source, seen=seen, steps=steps, beams=beams, generator=generator, rejecters=rejecters,
-                drop_stutter=drop_stutter, length_weight=1.0,
+                refine, model, source, seen=seen, steps=steps, beams=how.beams, generator=generator,
+                noise=how.noise, temperature=how.temperature, rejecters=rejecters[how.rejecter],
+                replacement=how.replacement, drop_stutter=how.drop_stutter, alpha=how.alpha, length_weight=1.0,
                 lengths=None if lengths is None or own else lengths.to(source.device),
             )  # fmt: skip
 
         return decode
 
-    return {f"refined in {n} pass{'es' * (n > 1)}": arm(n) for n in dict.fromkeys((1, passes))}
+    return {f"refined in {n} pass{'es' * (n > 1)}": arm(n) for n in dict.fromkeys((1, how.passes))}
 
 
 # -- what comes of it ------------------------------------------------------------------------------------------------
@@ -289,35 +384,44 @@ def _timed(lab: Lab, work: Work, name: str, decode: Callable[..., Translated]) -
     return out, (time.perf_counter() - began) / len(work.test)
 
 
-def _measured(work: Work, out: Translated, seconds: float) -> dict[str, float | None]:
+def _measured(work: Work, how: How, tokenize: str, out: Translated, seconds: float) -> dict[str, Any]:
+    """Scores of the answers. Where lengths were given, an answer is valid only if it has its own.
+
+    Where they were not, nothing may be a translation too (a task that drops words): hence how long answers are.
+    """
     from sandtable.decoding import exact_match, stutter_rate, token_accuracy
+    from sandtable.inputs import PAD, RESERVED
     from sandtable.probes.translation import neighbours
 
     given: Any = work.test.given
     tokens, target = out.tokens.cpu(), work.test.x
-    found: dict[str, float | None] = {
+    as_long = (tokens != PAD).sum(1) == (target != PAD).sum(1)
+    found: dict[str, Any] = {
         "exact": float(exact_match(tokens, target).double().mean()),
         "accuracy": float(token_accuracy(tokens, target).mean()),
+        "as long": float(as_long.double().mean()),
+        "words": float((tokens >= RESERVED).sum(1).double().mean()),
         "passes": float(out.decoder_passes.double().mean()),
         "seconds": seconds,
     }
     if work.text is None:
-        valid = float(work.world.valid(given.x, tokens).double().mean())
+        valid = work.world.valid(given.x, tokens)
+        valid = float((valid & as_long if how.oracle else valid).double().mean())
         return found | {"BLEU": None, "valid": valid, "stutter": neighbours(tokens, target).rate}
     written, references = work.text.decode(tokens), work.text.decode(target)
-    return found | {
-        "BLEU": _bleu(written, references),
-        "valid": None,
-        "stutter": stutter_rate(written, references)[0],
-    }
+    stutter = stutter_rate(written, references)[0]
+    return found | _bleu(written, references, tokenize) | {"valid": None, "stutter": stutter}
 
 
-def _bleu(written: Sequence[str], references: Sequence[str]) -> float | None:
+def _bleu(written: Sequence[str], references: Sequence[str], tokenize: str) -> dict[str, Any]:
     from importlib.util import find_spec
 
     from sandtable.decoding import bleu
 
-    return bleu(written, references).score if find_spec("sacrebleu") else None
+    if not find_spec("sacrebleu"):
+        return {"BLEU": None}
+    found = bleu(written, references, tokenize=tokenize)
+    return {"BLEU": found.score, "signature": found.signature}
 
 
 def _answers(lab: Lab, work: Work, decode: Callable[..., Translated], lines: Sequence[str]) -> list[str]:
@@ -335,6 +439,8 @@ def _print(record: Mapping[str, Any], work: Work, out: Translated, method: str, 
     for row in record["rows"]:
         table.add_row(row["method"], *(shown(row[name]) for name in kept))
     console.print(table)
+    if signature := record["rows"][0].get("signature"):
+        console.print(f"BLEU: {signature}")
     given: Any = work.test.given
     say: Callable[[Any], list[str]] = work.text.decode if work.text is not None else _words(work)
     few = slice(0, show)

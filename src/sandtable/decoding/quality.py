@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, missing, typed
+from sandtable.arguments import ArgumentError, missing, one_of, typed
 from sandtable.inputs import PAD
 
 Ids = Int[Tensor, "row position"]
@@ -60,16 +60,22 @@ class Bleu:
 @typed
 def bleu(outputs: Sequence[str], references: Sequence[str], *, tokenize: str = "13a") -> Bleu:
     """Corpus BLEU of sacrebleu (Post 2018): `tokenize` "13a" as WMT does, "zh" for Chinese, "intl", "none", …"""
+    one_of("tokenize", tokenize, bleu_tokenizers())
+    _same_number(outputs, references)
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(tokenize=tokenize)
+    score = metric.corpus_score(list(outputs), [list(references)]).score
+    return Bleu(score, str(metric.get_signature()))
+
+
+def bleu_tokenizers() -> tuple[str, ...]:
+    """What sacrebleu can cut texts with."""
     try:
         from sacrebleu.metrics.bleu import BLEU
     except ImportError as error:
         raise missing("bleu", "sacrebleu", "translation") from error
-    _same_number(outputs, references)
-    if tokenize not in BLEU.TOKENIZERS:
-        raise ArgumentError(f"tokenize={tokenize!r}: must be one of {', '.join(sorted(BLEU.TOKENIZERS))}")
-    metric = BLEU(tokenize=tokenize)
-    score = metric.corpus_score(list(outputs), [list(references)]).score
-    return Bleu(score, str(metric.get_signature()))
+    return tuple(sorted(BLEU.TOKENIZERS))
 
 
 def _together(tokens: Ids, target: Ids) -> tuple[Ids, Ids]:
