@@ -174,6 +174,7 @@ def test_noise_stays_within_its_bound_and_spares_leaves():
         (lambda: theory.tokenwise(theory.Tree.of(Zeros(3)), np.ones(3)), "15 nodes"),
         (lambda: theory.tokenwise(theory.Tree.of(Zeros(3)), np.full(15, np.nan)), "finite"),
         (lambda: theory.action_level(theory.Tree.of(Zeros(3)), np.full(15, 2.0), bound=1.0), "largest value, 2"),
+        (lambda: theory.action_level(theory.Tree.of(Zeros(3)), np.ones(15), tries=3), "tries=3: goes with bound="),
         (lambda: theory.restricted_law(theory.Tree.of(Zeros(3)), np.zeros(8)), "nothing to restrict to"),
         (lambda: theory.tv([0.5, 0.5], [1.0]), "q of shape"),
     ],
@@ -310,9 +311,15 @@ def test_tokenwise_without_a_limit_is_the_limit(case):
     world = Random(*case)
     tree = world.tree()
     values = world.values(tree) + 0.2
-    endless, long = theory.action_level(tree, values), theory.action_level(tree, values, tries=4000)
+    endless, long = (theory.action_level(tree, values, bound=1.2, tries=tries) for tries in (None, 4000))
     np.testing.assert_allclose(endless.law, long.law, atol=1e-9)
     assert endless.queries == pytest.approx(long.queries, rel=1e-9)
+    # Where all tokens are scored the law is the same, at one query a token and one call for all that may follow.
+    scored = theory.action_level(tree, values)
+    np.testing.assert_allclose(scored.law, endless.law, atol=1e-12)
+    assert scored.queries == pytest.approx(scored.law @ tree.depth[tree.leaves])
+    assert scored.backtracks == scored.erased == 0
+    assert scored.fail == pytest.approx(0)
     blocked = theory.tokenwise(tree, np.where(tree.depth == 2, 0.0, 1.0))
     assert blocked.queries == math.inf
     assert blocked.fail == pytest.approx(1 - blocked.law.sum())

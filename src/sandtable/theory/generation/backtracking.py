@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from sandtable.arguments import ArgumentError, number, one_of, typed, whole
+from sandtable.arguments import ArgumentError, flag, number, one_of, typed, whole
 from sandtable.theory.generation.laws import Prediction, likeliest
 from sandtable.theory.generation.trees import Tree, node_array
 
@@ -29,21 +29,31 @@ def backtracking(
     threshold: float = 0.5,
     redo: str = "argmax",
     verify_redo: bool = False,
+    prompt: int = 0,
+    protect_prompt: bool = True,
 ) -> Prediction:
     """Draw tokens; where the verifier rejects and quota is left, erase `stride` tokens (all, if fewer) and go on.
 
     After that `redo` tokens: "argmax", as many greedy ones as were erased; "sample" or "none", nothing special;
-    "greedy-rest", greedy ones to the end; "released-counter", greedy ones up to depth stride × backtracks, which are
+    "greedy-rest", greedy ones to the end; "released-counter", greedy ones up to stride × backtracks after the prompt,
     verified like all others. Redone tokens are verified only with `verify_redo`. The verifier is asked while quota is
     left. Quota falls at every return and depth rises otherwise, so one pass over (quota, depth) gives all masses.
+
+    The row begins at the node `prompt`, by default the empty prefix; with `protect_prompt=False` what leads there may
+    be erased too. The law is over the leaves of the whole tree.
     """
     quota, stride = whole("quota", quota, least=0, most=MOST_QUOTA), whole("stride", stride)
     one_of("redo", redo, REDO)
     rejected = node_array("values", values, tree) < number("threshold", threshold)
     greedy, nodes = likeliest(tree), np.arange(len(tree))
+    prompt = whole("prompt", prompt, least=0, most=len(tree) - 1)
+    if tree.leaf[prompt]:
+        raise ArgumentError(f"prompt={prompt}: is a leaf, after which nothing can be written")
+    start = int(tree.depth[prompt])
+    floor = start if flag("protect_prompt", protect_prompt) else 0
     back = nodes
     for _ in range(min(stride, tree.horizon)):
-        back = np.where(back > 0, tree.parent[back], 0)
+        back = np.where(tree.depth[back] > floor, tree.parent[back], back)
     erased = tree.depth - tree.depth[back]
     # Redo states: 0 is sampling; r > 0 greedy tokens to come ("argmax"), or greedy for good ("greedy-rest").
     states = {"argmax": min(stride, tree.horizon) + 1, "greedy-rest": 2}.get(redo, 1)
@@ -51,10 +61,10 @@ def backtracking(
     law = np.zeros(len(tree.leaves))
     queries = calls = returns = lost = 0.0
     entering = np.zeros((states, len(tree)))
-    entering[0, 0] = 1.0
+    entering[0, prompt] = 1.0
     for left in range(quota, -1, -1):
         mass, turned = entering, np.zeros(len(tree))
-        counter = stride * (quota - left) if redo == "released-counter" else 0
+        counter = start + stride * (quota - left) if redo == "released-counter" else 0
         for depth in range(tree.horizon):
             below = tree.level(depth + 1)
             above = tree.parent[below]

@@ -1,6 +1,8 @@
 """Output laws and expected costs of ways to generate, exactly, on an enumerated tree.
 
-`values` are a verifier's scores at every node; queries are tokens drawn from the base law, discarded ones included.
+`values` are a verifier's scores at every node; queries are tokens drawn from the base law, discarded ones included, and
+every number means what it means in the bill of the decoder. The walk has its own class (`Chain`). Sequential Monte
+Carlo is not here: the particles of a row depend on one another, and no recursion over the tree gives their law.
 Methods as in Botta, Li, Mehta, Ash, Zhang & Risteski (2025); action-level rejection as in Rohatgi, Shetty, Saless, Li,
 Moitra, Risteski & Foster (2025).
 """
@@ -22,7 +24,11 @@ Law = Float[np.ndarray, " leaves"]
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a method does: the law of its output over the leaves, the chance of none (FAIL), and what it costs."""
+    """What a method does: the law of its output over the leaves, the chance of none (FAIL), and what it costs.
+
+    A row is rewound `backtracks` times, by `erased` tokens in all: as often as it is begun anew by rejection, token by
+    token by tokenwise rejection, where it is told to by backtracking.
+    """
 
     law: Law
     fail: float
@@ -108,11 +114,15 @@ def rejection(
     success = base_law(tree) * (alive & accepted)[tree.leaves]
     p = float(success.sum())
     strings = _attempts(p, tries)
+    again = strings - 1  # every string but the last was erased, and was a rejected one
+    rejected = drawn - float(success @ tree.depth[tree.leaves])
     return Prediction(
         law=success * strings if p > 0 else success,
         fail=float(p == 0) if tries is None else (1 - p) ** tries,
         queries=drawn * strings,
         verifier_calls=(drawn if abort else 1.0) * strings,
+        backtracks=float(again),
+        erased=float(again * rejected / (1 - p)) if p < 1 else 0.0,
     )
 
 
@@ -146,28 +156,35 @@ def tokenwise(
 def action_level(
     tree: Tree, values: Float[np.ndarray, " nodes"], *, bound: float | None = None, tries: int | None = None
 ) -> Prediction:
-    """At each position choose a with probability ∝ π_ref(a | v)·V̂(va): propose from π_ref, accept with V̂(va)/M.
+    """At each position choose a with probability ∝ π_ref(a | v)·V̂(va).
 
-    M is `bound` ≥ max V̂, by default the maximum. Each position takes M / E_a V̂(va) proposals on average, at most
-    `tries`. Tokenwise rejection is the case V̂ ∈ {0, 1}, M = 1.
+    Without `bound` every token that π_ref may draw is scored, for one query a position. With `bound` M ≥ max V̂ tokens
+    are proposed from π_ref and accepted with V̂(va)/M: M / E_a V̂(va) proposals a position on average, at most `tries`.
+    Tokenwise rejection is the case V̂ ∈ {0, 1}, M = 1.
     """
     values = node_array("values", values, tree)
-    most = float(values[1:].max())
-    bound = most if bound is None else number("bound", bound, above=0.0)
+    if bound is None:
+        if tries is not None:
+            raise ArgumentError(f"tries={tries}: goes with bound=; without one every token is scored and none is drawn")
+        return _scored(tree, tree.step * values)
+    bound, most = number("bound", bound, above=0.0), float(values[1:].max())
     if most > bound:
         raise ArgumentError(f"bound={bound:g}: must be at least the largest value, {most:g}")
-    chance = tree.step * values / (bound or 1.0)
+    chance = tree.step * values / bound
     success = tree.all_sums(chance)
     attempts = _attempts(success, tries)
     passed = np.where(success > 0, attempts, 0.0)  # chance of a proposal × how many there are on average
     mass = tree.descend(chance * np.append(0.0, passed[tree.parent[1:]]))
     inner = ~tree.leaf & (mass > 0)
     queries = float(mass[inner] @ attempts[inner])
+    rejected = queries - float(mass[1:].sum())  # all but those that were taken
     return Prediction(
         law=mass[tree.leaves],
         fail=float(max(0.0, 1.0 - mass[tree.leaves].sum())),
         queries=queries,
         verifier_calls=queries,
+        backtracks=rejected,
+        erased=rejected,
     )
 
 
@@ -184,6 +201,11 @@ def exhaustive_tokenwise(
     chance = tree.step * (node_array("values", values, tree) >= threshold)
     if pick == "likeliest":
         chance = (likeliest(tree, chance) & (chance > 0)).astype(float)
+    return _scored(tree, chance)
+
+
+def _scored(tree: Tree, chance: Float[np.ndarray, " nodes"]) -> Prediction:
+    """At each position every token that π_ref may draw is verified, and one is taken with probability ∝ `chance`."""
     total = tree.all_sums(chance)
     share = np.divide(1.0, total, out=np.zeros(len(tree)), where=total > 0)
     mass = tree.descend(chance * np.append(0.0, share[tree.parent[1:]]))
@@ -212,20 +234,43 @@ def likeliest(tree: Tree, weights: Float[np.ndarray, " nodes"] | None = None) ->
 def block_best_of_n(tree: Tree, scores: Float[np.ndarray, " nodes"], *, n: int, block: int) -> Prediction:
     """Block after block of `block` tokens, draw n continuations and keep the best, the first of equals."""
     n = whole("n", n)
-    return _blocks(tree, scores, block, lambda group, prob, score: (_best(group, prob, score, n), float(n)))
+    return _blocks(tree, scores, block, lambda group, prob, score: (_best(group, prob, score, n), float(n), 0.0))
 
 
 @typed
 def block_rejection(
-    tree: Tree, scores: Float[np.ndarray, " nodes"], *, tries: int, block: int, threshold: float = 0.5
+    tree: Tree,
+    scores: Float[np.ndarray, " nodes"],
+    *,
+    tries: int,
+    block: int,
+    threshold: float = 0.5,
+    otherwise: str = "best",
 ) -> Prediction:
-    """Block after block, draw continuations until one scores `threshold`; after `tries` the best of them is kept."""
-    tries = whole("tries", tries)
+    """Block after block, draw continuations until one scores `threshold`.
 
-    def choose(group: np.ndarray, prob: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, Any]:
+    After `tries` the best of them is kept, or with `otherwise="fail"` the method fails. A continuation is erased before
+    the next is drawn, and the last one where an earlier one is better.
+    """
+    tries = whole("tries", tries)
+    one_of("otherwise", otherwise, ("best", "fail"))
+
+    def choose(group: np.ndarray, prob: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, Any, np.ndarray]:
         good = score >= threshold
         drawn = _attempts(np.bincount(group, prob * good), tries)[group]
-        return np.where(good, prob * drawn, _best(group, prob * ~good, score, tries)), drawn
+        bad = prob * ~good
+        rejected = np.bincount(group, bad)[group]
+        # All but the last of `tries` draws that are rejected are erased: Σ_{k<tries} P(the first k are).
+        before = np.where(
+            rejected < 1, (1 - rejected ** (tries - 1)) / np.where(rejected < 1, 1 - rejected, 1), tries - 1
+        )
+        erased = bad * before
+        if otherwise == "fail":
+            return prob * good * drawn, drawn, erased
+        # Of the last one too, unless it is better than all before: P(tries − 1 rejected) − P(tries − 1 worse ones).
+        worse = _below(group, bad, score)[0]
+        last = bad * (rejected ** (tries - 1) - worse ** (tries - 1))
+        return np.where(good, prob * drawn, _best(group, bad, score, tries)), drawn, erased + last
 
     return _blocks(tree, scores, block, choose)
 
@@ -233,12 +278,13 @@ def block_rejection(
 def _blocks(tree: Tree, scores: Float[np.ndarray, " nodes"], block: int, choose: Any) -> Prediction:
     """Pass mass from one block's end to the next; `choose(group, prob, score)` gives the law of each group's winner.
 
-    A group is the continuations of one prefix; `choose` also tells how many of them are drawn on average.
+    A group is the continuations of one prefix; `choose` also tells how many of them are drawn on average, and how often
+    each is drawn and erased.
     """
     scores, block = node_array("scores", scores, tree), whole("block", block)
     mass = np.zeros(len(tree))
     mass[0] = 1.0
-    queries = calls = 0.0
+    queries = calls = returns = lost = 0.0
     for start in range(0, tree.horizon, block):
         stop = min(start + block, tree.horizon)
         end = (tree.depth == stop) | ((tree.depth > start) & (tree.depth < stop) & tree.leaf)
@@ -249,12 +295,16 @@ def _blocks(tree: Tree, scores: Float[np.ndarray, " nodes"], block: int, choose:
         ends, origin = ends[tree.prob[origin] > 0], origin[tree.prob[origin] > 0]
         group = np.unique(origin, return_inverse=True)[1]
         prob = tree.prob[ends] / tree.prob[origin]
-        law, drawn = choose(group, prob, scores[ends])
+        law, drawn, erased = choose(group, prob, scores[ends])
+        length = tree.depth[ends] - start
+        returns += float(np.sum(mass[origin] * erased))
+        lost += float(np.sum(mass[origin] * erased * length))
         mass[ends] = mass[origin] * law
-        queries += float(np.sum(mass[origin] * drawn * prob * (tree.depth[ends] - start)))
+        queries += float(np.sum(mass[origin] * drawn * prob * length))
         calls += float(np.sum(mass[origin] * drawn * prob))
     law = mass[tree.leaves]
-    return Prediction(law=law, fail=float(max(0.0, 1.0 - law.sum())), queries=queries, verifier_calls=calls)
+    fail = float(max(0.0, 1.0 - law.sum()))
+    return Prediction(law=law, fail=fail, queries=queries, verifier_calls=calls, backtracks=returns, erased=lost)
 
 
 # -- pieces ----------------------------------------------------------------------------------------------------------
@@ -282,18 +332,20 @@ def _best(group: np.ndarray, prob: np.ndarray, score: np.ndarray, n: int) -> np.
     With F the mass of scores up to s, f that of s itself: mass prob·(F^n − (F − f)^n)/f. A draw that is none of those
     given loses against nothing: the result is the law of the best, and that all n were among those given.
     """
+    low, mass = _below(group, prob, score)
+    return prob * np.divide((low + mass) ** n - low**n, mass, out=np.zeros(len(mass)), where=mass > 0)
+
+
+def _below(group: np.ndarray, prob: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For every draw the mass in its group of lower scores, F − f, and of equal ones, f."""
     order = np.lexsort((score, group))
     g, p, s = group[order], prob[order], score[order]
     new = np.diff(g, prepend=-1) != 0
     tie = np.cumsum(new | (np.diff(s, prepend=np.nan) != 0)) - 1  # classes of equal score, group after group
     mass = np.bincount(tie, p)
-    first = np.flatnonzero(np.diff(tie, prepend=-1))
-    total = np.cumsum(mass)
-    begins = new[first]
-    before_group = (total - mass)[begins][np.cumsum(begins) - 1]
-    high = total - before_group
-    low = high - mass
-    share = np.divide(high**n - low.clip(0) ** n, mass, out=np.zeros(len(mass)), where=mass > 0)
-    law = np.empty(len(p))
-    law[order] = p * share[tie]
-    return law
+    before = np.cumsum(mass) - mass
+    begins = new[np.flatnonzero(np.diff(tie, prepend=-1))]
+    low = (before - before[begins][np.cumsum(begins) - 1]).clip(0)
+    found = np.empty((2, len(p)))
+    found[:, order] = low[tie], mass[tie]
+    return found[0], found[1]

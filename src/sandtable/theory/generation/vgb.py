@@ -17,7 +17,7 @@ from jaxtyping import Float
 from scipy import sparse
 from scipy.sparse import linalg
 
-from sandtable.arguments import ArgumentError, number, typed, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, number, one_of, typed, whole
 from sandtable.theory.generation.laws import Law
 from sandtable.theory.generation.trees import Tree, node_array
 
@@ -146,6 +146,31 @@ class Chain:
         mass = self.after(steps, lazy=lazy, average=returns == "uniform")[self.tree.leaves]
         chance = float(mass.sum())
         return Return(mass / chance if chance else mass, chance, steps / chance if chance else math.inf)
+
+    def queries(self, steps: int, *, returns: str = "last", lazy: bool = True) -> float:
+        """E[different inner nodes that the walk leaves, all its reruns together]: queries where answers are kept.
+
+        With a_v = P(a run ends in a leaf and never moved on from v), b_v = P(it ends elsewhere and never did): v is
+        asked about with probability 1 − a_v / (1 − b_v). One walk for every inner node, killed where it moves on.
+        """
+        steps = whole("steps", steps)
+        uniform = one_of("returns", returns, ("last", "uniform")) == "uniform"
+        asked = np.flatnonzero(~self.tree.leaf & (self.total > 0))
+        fits_in_memory("tree", len(self.tree), 4.0 * len(asked) * len(self.tree), size=8)
+        matrix = self.transition(lazy=lazy)
+        stay = 0.5 if lazy else 0.0
+        law = np.zeros((len(asked), len(self.tree)))
+        law[:, 0] = 1.0
+        ends = np.zeros((2, len(asked)))
+        for step in range(1, steps + 1):
+            at = law[np.arange(len(asked)), asked]
+            law[np.arange(len(asked)), asked] = 0.0
+            law = law @ matrix
+            law[np.arange(len(asked)), asked] += stay * at
+            if uniform or step == steps:
+                leaf = law[:, self.tree.leaves].sum(1)
+                ends += np.stack([leaf, law.sum(1) - leaf]) / (steps if uniform else 1)
+        return float((1 - np.divide(ends[0], 1 - ends[1], out=np.ones(len(asked)), where=ends[1] < 1)).sum())
 
     # -- the first leaf ----------------------------------------------------------------------------------------------
 
