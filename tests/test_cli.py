@@ -54,6 +54,22 @@ def test_list_and_show(run):
     assert "corrected: toy/average" in out
 
 
+def test_thresholds_are_asked_and_predictions_predicted(run):
+    _, out, _ = run("verify", "toy/average", "--scale", "smoke", "-q")
+    assert "predicted ≈ 1 " in out
+    assert "asked > 0.5 " in out
+    assert "asked > 0.5 " in run("show", "toy/average")[1]
+
+
+def test_a_variation_is_told_and_leaves_the_list_alone(run):
+    run("verify", "toy/average", "--scale", "smoke", "-q")
+    status, out, _ = run("verify", "toy/average", "--scale", "smoke", "-q", "--set", "mean=0", "--seed-base", "3")
+    assert status == 1
+    assert "toy/average: a variation, not what it declares: mean=0.0, first seed=3" in out
+    (card,) = json.loads(run("list", "toy/average", "--json")[1])
+    assert card["last"]["verdict"] == "holds"
+
+
 def test_list_by_scale(run):
     status, out, _ = run("list", "--scale", "smoke", "--json")
     assert (status, len(json.loads(out))) == (0, 4)
@@ -79,7 +95,7 @@ def test_json_is_all_there_is_on_stdout(run):
     assert set(outcomes[0]["checks"][0]) == {
         "name", "kind", "verdict", "unit", "n", "measured", "low", "high", "predicted",
     }  # fmt: skip
-    assert "skipped toy/few: it has no smoke scale" in err
+    assert err.splitlines()[0] == "skipped, for want of a smoke scale: toy/few"
     assert "ZeroDivisionError: by design" in err
 
 
@@ -133,6 +149,9 @@ def test_the_tour_ends_with_the_report(run, tmp_path):
         (["list", "--from", "nowhere.py"], "no such file"),
         (["verify", "toy/average", "--set", "mean"], "--set 'mean': must be NAME=VALUE"),
         (["verify", "toy/average", "--set", "maen=2"], "no chosen claim has such a setting; did you mean 'mean'?"),
+        (["verify", "toy/average", "--set", "draws=abc"], "--set draws='abc': must be a whole number"),
+        (["verify", "toy/average", "--set", "draws=1.5"], "--set draws=1.5: must be a whole number"),
+        (["verify", "toy/average", "--set", "mean=1,2"], "--set mean=(1, 2): must be a number"),
     ],
 )
 def test_mistakes_are_one_line_and_status_two(run, words, message):
@@ -153,7 +172,8 @@ def test_mistakes_are_one_line_and_status_two(run, words, message):
         (["sample", "topics", "--set", "topic=3"], "did you mean 'topics'?"),
         (["sample", "topics", "--set", "topics"], "must be NAME=VALUE"),
         (["sample", "topics", "--set", "topics=-3"], "topics=-3"),
-        (["sample", "topics", "--set", "length=(3,x)"], "whole numbers"),
+        (["sample", "topics", "--set", "length=(3,x)"], "length[1]='x': must be a whole number"),
+        (["sample", "topics", "--set", "length=,"], "numbers or words with commas between"),
         (["sample", "topics", "--set", "present=11", "--set", "dirichlet=none"], "present=11"),
     ],
 )
@@ -197,6 +217,9 @@ def test_sample_shows_translations(run):
         ("1e-3", 1e-3),
         ("(2, 5)", (2, 5)),
         ("2,5", (2, 5)),
+        ("3,", (3,)),
+        ("1e-8,1e-6", (1e-8, 1e-6)),
+        ("(a, none)", ("a", None)),
         ("none", None),
         ("True", True),
         ("false", False),
@@ -212,12 +235,28 @@ def test_interruption_is_status_130(run, monkeypatch):
     from sandtable.lab import run as lab_run
 
     monkeypatch.setattr(lab_run, "run_claim", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-    status, out, err = run("verify", "toy/average", "--json", "--fresh", "--set", "mean=1 2")
+    status, out, err = run("verify", "toy/av*", "--json", "--fresh", "--set", "mean=2")
     assert (status, json.loads(out)) == (130, [])
     assert err.splitlines()[-1] == (
         "sandtable: interrupted; what is finished is kept. "
-        f"Go on: sandtable verify toy/average --json --set 'mean=1 2' --from {TOYS}"
+        f"Go on: sandtable verify 'toy/av*' --json --set mean=2 --from {TOYS}"
     )
+
+
+def test_an_interrupted_run_counts_what_was_not_run(run, monkeypatch):
+    from sandtable.lab import run as lab_run
+
+    once = lab_run.run_claim
+
+    def second_never(claim, *more):
+        if claim.id != "toy/average":
+            raise KeyboardInterrupt
+        return once(claim, *more)
+
+    monkeypatch.setattr(lab_run, "run_claim", second_never)
+    status, out, _ = run("verify", "toy/*", "-q")
+    assert status == 130
+    assert "1 of 5 claims are as expected; 4 not run; figures" in out
 
 
 LISTING = """

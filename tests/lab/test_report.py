@@ -15,6 +15,7 @@ from report_records import HOSTILE, put, record
 
 from sandtable.arguments import ArgumentError
 from sandtable.lab import figures
+from sandtable.lab.asked import asked
 from sandtable.lab.keys import canonical, sources_of
 from sandtable.lab.report import clean_svg, show, strip, write_report
 from sandtable.lab.report.words import duration, moment
@@ -126,13 +127,19 @@ def test_errata_lead_to_the_corrected_claim(tmp_path: Path) -> None:
     wrong = record(
         "topics/printed", verdict="refuted", expected="refuted", erratum="Off by two.", corrected="topics/right"
     )
-    put(tmp_path, wrong, record("topics/right"))
+    other = record("topics/astray", verdict="inconclusive", expected="refuted", erratum="Off by three.", ok=False)
+    put(tmp_path, wrong, other, record("topics/right"))
     text = write_report(tmp_path, claims=[{"id": "topics/unrun", "expected": "refuted", "erratum": "E."}]).read_text()
-    section = text.split('<h2 id="errata"')[1].split("<footer>")[0]
+    section, rest = text.split('<h2 id="errata"')[1].split("<h3>Run, but not refuted</h3>")
+    astray, unrun = rest.split("<footer>")[0].split("<h3>Not run yet</h3>")
+    assert "<b>1</b><span>errata</span>" in text
+    assert "topics/astray" in astray
+    assert "This run did not refute it." in astray
+    assert "topics/unrun" in unrun
+    assert "topics/unrun" not in section + astray
     assert "Off by two." in section
     assert 'href="#claim-topics--right"' in section
     assert "Statement of topics/printed." in section
-    assert "topics/unrun" in section
     assert 'id="erratum-claim-topics--right"' not in section
 
 
@@ -261,6 +268,46 @@ def test_own_figures_survive_cleaning() -> None:
         )
     assert clean.count("style=") == drawing.count("style=")
     assert "stroke-dasharray" in clean
+
+
+@pytest.mark.parametrize(
+    ("kind", "predicted", "target", "words"),
+    [
+        ("agrees", 1.0, [0.9, 1.1], ("predicted", "≈ 1")),
+        ("exact", 1.0, [1.0, 1.0], ("predicted", "= 1")),
+        ("exceeds", 0.5, [0.5, None], ("asked", "> 0.5")),
+        ("below", 0.5, [None, 0.5], ("asked", "< 0.5")),
+        ("bounded", 0.5, [None, 0.6], ("asked", "≤ 0.5")),
+        ("law", 0.05, [0.0, 0.05], ("asked", "≤ 0.05")),
+        ("proportion", 0.9, [0.9, 1.0], ("asked", "≥ 0.9")),
+        ("proportion", 0.1, [0.0, 0.1], ("asked", "≤ 0.1")),
+        ("proportion", 0.4, [0.4, 0.6], ("asked", "0.4 … 0.6")),
+        ("statistic", 2.0, [2.0, None], ("asked", "≥ 2")),
+        ("statistic", 2.0, [None, 2.0], ("asked", "≤ 2")),
+        ("statistic", 2.0, [2.0, 3.0], ("asked", "2 … 3")),
+        ("statistic", 2.0, [1.5, 2.5], ("predicted", "≈ 2")),
+        ("statistic", 2.0, None, ("asked", "2")),
+        ("agrees", None, None, ("", "—")),
+    ],
+)
+def test_bounds_are_asked_and_predictions_predicted(
+    kind: str, predicted: float | None, target: list[float | None] | None, words: tuple[str, str]
+) -> None:
+    assert asked({"kind": kind, "predicted": predicted}, target, show) == words
+
+
+def test_variations_stand_in_their_claim_and_nowhere_else(tmp_path: Path) -> None:
+    varied = {"variation": {"mean": "0.0", "first seed": "3"}, "verdict": "refuted", "ok": False}
+    put(tmp_path, record("t/a"), record("t/a", **varied), record("t/b", **varied, command="that command"))
+    seen = page(tmp_path)
+    assert {row["data-claim"]: row["data-outcome"] for row in seen.all("details") if "data-claim" in row} == (
+        {"t/a": "as expected", "t/b": "not run"}
+    )
+    assert seen.text.count("Variation: mean=0.0, first seed=3") == 2
+    assert "that command" in seen.text
+    assert "Not run yet as it is declared" in seen.text
+    ids = [attributes["id"] for _, attributes in seen.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
 
 
 def test_numbers_for_readers() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import sandtable.training
-from sandtable.arguments import ArgumentError
-from sandtable.lab import Claim, Control, Evidence, Lab, Source, Store, agrees, exact, registry, verify
+from sandtable.arguments import ArgumentError, whole
+from sandtable.lab import Claim, Control, Evidence, Lab, Source, Store, agrees, exact, load, registry, verify
 from sandtable.lab.run import Progress
 
 TOYS = Path(__file__).with_name("toy_claims.py")
@@ -212,8 +212,11 @@ def test_folders_are_made_once_and_again_when_damaged(store):
 def test_settings_can_be_changed_for_all_claims_that_have_them(store, toys):
     changed = verify([toys["toy/average"], toys["toy/few"]], seeds=10, store=store, changes={"mean": 3.0})
     assert [round(outcome.checks[0]["measured"]) for outcome in changed] == [3, 3]
-    record = json.loads(store.verdict("toy/average", "desk").read_text())
+    varied = {"mean": "3.0", "number of seeds": "10"}
+    assert [outcome.variation for outcome in changed] == [varied, varied]
+    record = json.loads(store.verdict("toy/average", "desk", varied).read_text())
     assert record["settings"]["mean"] == "3.0"
+    assert record["variation"] == varied
     assert record["command"].endswith("--set mean=3.0 --from " + str(TOYS))
     with pytest.raises(ArgumentError, match="--set maen: no chosen claim has such a setting; did you mean 'mean'"):
         verify([toys["toy/average"]], store=store, changes={"maen": 3.0})
@@ -287,7 +290,8 @@ def test_every_way_to_end(store, toys):
 def test_record_holds_what_the_report_shows(store, toys):
     (outcome,) = verify([toys["toy/average"]], store=store, scale="smoke", seed_base=5)
     assert list(outcome.as_json()) == JSON_KEYS
-    record = store.last_verdict("toy/average")
+    record = store.read_json(store.verdict("toy/average", "smoke", outcome.variation))
+    assert outcome.variation == {"first seed": "5"}
     assert record is not None
     assert {key: record[key] for key in JSON_KEYS} == json.loads(json.dumps(outcome.as_json()))
     assert record["ok"] is True
@@ -301,8 +305,25 @@ def test_record_holds_what_the_report_shows(store, toys):
     (figure,) = record["figures"]
     assert figure["name"] == "A line"
     assert "<svg" in (store.path("verdicts") / figure["file"]).read_text()
-    verify([toys["toy/average"]], store=store, scale="smoke")
-    assert len(list(store.path("verdicts").glob("*.svg"))) == 1
+    for _ in range(2):
+        verify([toys["toy/average"]], store=store, scale="smoke")
+    assert len(list(store.path("verdicts").glob("*.svg"))) == 2  # of the variation, and of the run as declared
+
+
+@pytest.mark.parametrize(
+    "other", [{"seeds": 25}, {"seed_base": 7}, {"changes": {"mean": 0.0}}, {"changes": {"mean": 0.0}, "seeds": 25}]
+)
+def test_a_variation_never_stands_for_the_declared_run(store, toys, other):
+    (declared,) = verify([toys["toy/average"]], store=store, scale="smoke")
+    before = store.last_verdict("toy/average")
+    (varied,) = verify([toys["toy/average"]], store=store, scale="smoke", **other)
+    assert declared.variation == {}
+    assert varied.variation != {}
+    assert store.last_verdict("toy/average") == before
+    assert len(list(store.path("verdicts").glob("*.json"))) == 2
+    (again,) = verify([toys["toy/average"]], store=store, scale="smoke", seeds=20, changes={"mean": 1, "draws": 500})
+    assert again.variation == {}
+    assert len(list(store.path("verdicts").glob("*.json"))) == 2
 
 
 def test_claims_share_measurements_and_reruns_keep_them(store, toys):
@@ -324,7 +345,96 @@ def test_claims_share_measurements_and_reruns_keep_them(store, toys):
 def test_a_claim_without_the_scale_is_skipped_by_name(store, toys):
     log = Log()
     assert verify([toys["toy/few"]], store=store, scale="smoke", progress=log) == []
-    assert log.said == ["skipped toy/few: it has no smoke scale, only desk"]
+    assert log.said == ["skipped, for want of a smoke scale: toy/few"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    width: int = 4
+    rates: tuple[float, ...] = (0.1, 0.2)
+
+    def __post_init__(self):
+        whole("width", self.width)
+
+
+@dataclass(frozen=True)
+class Nested:
+    shape: Shape = Shape()
+    label: str = "true"
+    names: tuple[str, ...] = ("a", "b")
+    limit: float | None = None
+    wrong: bool = False
+
+
+def nested(settings, lab):
+    if settings.label not in ("true", "shuffled"):
+        raise ArgumentError(f"label={settings.label!r}: must be true or shuffled")
+    return exact_only(Settings(wrong=settings.wrong), lab)
+
+
+NESTED = Claim(
+    id="toy/nested",
+    statement="One is one.",
+    source=Source("A", 2000, "p. 1"),
+    scales={"desk": Nested()},
+    measure=nested,
+    controls=(Control("wrong", {"wrong": True}, ("identity",)),),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"shape.width": 8}, {"shape.width": "8"}),
+        ({"shape.rates": (1, 0.5)}, {"shape.rates": "(1.0, 0.5)"}),
+        ({"limit": 3, "label": "shuffled"}, {"limit": "3.0", "label": "'shuffled'"}),
+        ({"shape": Shape(9)}, {"shape.width": "9"}),
+        ({"names": ("a",)}, {"names": "('a',)"}),
+        ({"shape.width": 4, "limit": None}, {}),
+    ],
+)
+def test_settings_inside_settings_have_dotted_names(store, changes, told):
+    (outcome,) = verify([NESTED], store=store, changes=changes)
+    assert (outcome.ok, outcome.variation) == (True, told)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"shape": 3}, "set by its parts: shape.width, shape.rates"),
+        ({"shape.width": "wide"}, "shape.width='wide': must be a whole number"),
+        ({"shape.width": 0}, "width=0: must be a whole number ≥ 1"),
+        ({"shape.rates": 3}, "each a number (one alone is written shape.rates=3,)"),
+        ({"shape.rates": ("a",)}, "each a number"),
+        ({"limit": "low"}, "limit='low': must be a number or None"),
+        ({"wrong": 1}, "wrong=1: must be True or False"),
+        ({"shape.wdth": 3}, "did you mean 'shape.width'?"),
+        ({"label": "foo"}, "toy/nested with --set label=foo: label='foo': must be true or shuffled"),
+    ],
+)
+def test_a_mistaken_setting_is_one_line_and_no_verdict(store, changes, words):
+    with pytest.raises(ArgumentError) as stop:
+        verify([NESTED], store=store, changes=changes)
+    assert words in str(stop.value)
+    assert not list(store.root.rglob("*.json"))
+
+
+def test_progress_is_true_false_or_a_function(store, toys, capsys):
+    told = []
+    pair = [toys["toy/average"], toys["toy/deaf"]]
+    verify(pair, store=store, scale="smoke", progress=lambda *numbers: told.append(numbers))
+    assert told == [(1, 2), (2, 2)]
+    verify(pair, store=store, scale="smoke", progress=False)
+    assert capsys.readouterr().err == ""
+    verify(pair, store=store, scale="smoke", progress=True)
+    assert capsys.readouterr().err == "2/2 claims\n"
+    with pytest.raises(ArgumentError, match="progress='yes': must be True, False or a function"):
+        verify(pair, store=store, progress="yes")  # pyright: ignore[reportArgumentType]
+
+
+def test_one_file_of_claims_need_not_be_a_list():
+    assert set(registry.from_files(str(TOYS))) == set(registry.from_files([TOYS]))
+    assert "toy/average" in load(TOYS)
 
 
 @dataclass(frozen=True)

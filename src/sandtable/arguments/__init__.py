@@ -1,5 +1,6 @@
 """Checks of what a user passes in: one clear line that names the argument, the value and what is allowed."""
 
+from sandtable.arguments.devices import resolve_device
 from sandtable.arguments.errors import ArgumentError, shown
 from sandtable.arguments.extras import missing
 from sandtable.arguments.memory import fits_in_memory, most_memory
@@ -45,6 +46,7 @@ __all__ = [
     "one_of",
     "place",
     "probability",
+    "resolve_device",
     "shown",
     "text",
     "typed",

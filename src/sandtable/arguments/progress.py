@@ -27,7 +27,7 @@ class Ticker:
             print(text, file=sys.stderr, flush=True)
 
 
-def as_report(progress: Callable[..., object] | bool | None, words: Callable[..., str]) -> Callable[..., object] | None:
+def as_report(progress: Callable[..., Any] | bool | None, words: Callable[..., str]) -> Callable[..., Any] | None:
     """True is a line on stderr in these words, False and None are nothing, a function is itself."""
     if isinstance(progress, bool) or progress is None:
         return Ticker(words) if progress else None

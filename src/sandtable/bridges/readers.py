@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, resolve_device, typed, whole
 from sandtable.bridges import huggingface
-from sandtable.bridges.huggingface.loading import check_device
+from sandtable.bridges.huggingface.loading import OTHER_DEVICES
 from sandtable.models import Tokens, Transformer
 from sandtable.probes.text_topics import Attended
 
@@ -33,8 +33,7 @@ def read(source: Any, tokenizer: Any = None, *, device: torch.device | str | Non
     """
     if isinstance(source, Reader):
         return source
-    if device is not None:
-        check_device(device)
+    device = None if device is None else resolve_device(device, others=OTHER_DEVICES)
     if isinstance(source, Transformer):
         model = source if device is None else source.to(device)
         return TransformerReader(model, None if tokenizer is None else huggingface.load_tokenizer(tokenizer))

@@ -25,6 +25,8 @@ from sandtable.cli.settings import parse_setting
 from sandtable.cli.text import pretrain, topics
 from sandtable.cli.translate import translate
 from sandtable.lab import registry
+from sandtable.lab.asked import asked
+from sandtable.lab.changes import in_words
 from sandtable.lab.claim import SCALES
 
 if TYPE_CHECKING:
@@ -204,7 +206,7 @@ def verify(
     if as_json:
         print(json.dumps([outcome.as_json() for outcome in outcomes], allow_nan=False, ensure_ascii=False))
     else:
-        _print_outcomes(outcomes)
+        _print_outcomes(outcomes, progress.total)
     if interrupted:
         raise KeyboardInterrupt
     if tour:
@@ -286,7 +288,7 @@ def _last(claim: str, store: Path | None) -> dict[str, Any] | None:
     from sandtable.lab.store import Store
 
     record = Store(store).last_verdict(claim)
-    return record and {key: record[key] for key in ("verdict", "scale", "date", "ok", "checks")}
+    return record and {key: record.get(key) for key in ("verdict", "scale", "date", "ok", "checks", "targets")}
 
 
 def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
@@ -309,7 +311,7 @@ def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
         console.print(f"  {control['name']} ({change}) refutes {', '.join(control['refutes'])}")
     if last:
         console.print("last verdict:", _verdict(last["verdict"], f" ({last['scale']}, {last['date']})"))
-        console.print(_checks_table(last["checks"]))
+        console.print(_checks_table(last["checks"], last["targets"] or {}))
 
 
 def _print_long(cards: Sequence[Mapping[str, Any]], lacks: str) -> None:
@@ -324,16 +326,16 @@ def _print_long(cards: Sequence[Mapping[str, Any]], lacks: str) -> None:
     console.print(f"{len(cards)} claims without a {lacks} scale: {why}", style="dim")
 
 
-def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
+def _print_outcomes(outcomes: Sequence[Outcome], total: int) -> None:
     if not outcomes:
         return
-    table = new_table("claim", "verdict", "check", "predicted", "measured (interval)", "controls", "seconds")
+    table = new_table("claim", "verdict", "check", "predicted or asked", "measured (interval)", "controls", "seconds")
     for outcome in outcomes:
         refuted = sum(control["verdict"] == "refuted" for control in outcome.controls)
         controls = f"{refuted}/{len(outcome.controls)} refuted" if outcome.controls else "—"
         surprise = "" if outcome.verdict == outcome.expected else f", expected {outcome.expected}"
         verdict = _verdict(outcome.verdict, surprise)
-        rows = [_numbers(check) for check in outcome.checks] or [("", "", "")]
+        rows = [_numbers(check, outcome.targets) for check in outcome.checks] or [("", "", "")]
         for row, numbers in enumerate(rows):
             first = row == 0
             ends = (controls, f"{outcome.seconds:.1f}") if first else ("", "")
@@ -350,21 +352,25 @@ def _print_outcomes(outcomes: Sequence[Outcome]) -> None:
             if control["verdict"] != "refuted":
                 text = f"{outcome.claim}: control {control['name']!r} should be refuted, but: {control['verdict']}"
                 console.print(text)
+        if outcome.variation:
+            console.print(f"{outcome.claim}: a variation, not what it declares: {in_words(outcome.variation)}")
     good = sum(outcome.ok for outcome in outcomes)
-    console.print(f"{good} of {len(outcomes)} claims are as expected; figures and settings: sandtable report --open")
+    missing = f"; {total - len(outcomes)} not run" if total > len(outcomes) else ""
+    console.print(f"{good} of {total} claims are as expected{missing}; figures and settings: sandtable report --open")
 
 
-def _checks_table(checks: Sequence[Mapping[str, Any]]) -> Table:
-    table = new_table("check", "predicted", "measured (interval)", "verdict")
+def _checks_table(checks: Sequence[Mapping[str, Any]], targets: Mapping[str, Any]) -> Table:
+    table = new_table("check", "predicted or asked", "measured (interval)", "verdict")
     for check in checks:
-        table.add_row(*_numbers(check), _verdict(check["verdict"]))
+        table.add_row(*_numbers(check, targets), _verdict(check["verdict"]))
     return table
 
 
-def _numbers(check: Mapping[str, Any]) -> tuple[str, str, str]:
+def _numbers(check: Mapping[str, Any], targets: Mapping[str, Any]) -> tuple[str, str, str]:
     measured, low, high = (shown(check[key]) for key in ("measured", "low", "high"))
     interval = "" if low == high == measured else f" ({low} … {high})"
-    return check["name"], shown(check["predicted"]), measured + interval
+    word, wanted = asked(check, targets.get(check["name"]), shown)
+    return check["name"], f"{word} {wanted}".strip(), measured + interval
 
 
 def _verdict(verdict: str, after: str = "") -> Text:

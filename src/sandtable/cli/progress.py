@@ -81,10 +81,10 @@ class Watched(Status, Progress):
         super().__init__(quiet=quiet)
         self.quiet = quiet
         self.outcomes: list[Outcome] = []
-        self._total = 0
+        self.total = 0
 
     def begins(self, total: int) -> None:
-        self._total = total
+        self.total = total
 
     def doing(self, text: str) -> None:
         self(text)
@@ -94,7 +94,7 @@ class Watched(Status, Progress):
         if outcome.trace:
             self.say(f"{outcome.claim}:\n{outcome.trace.rstrip()}")
         if not self.quiet:
-            count = f"{len(self.outcomes)}/{self._total}"
+            count = f"{len(self.outcomes)}/{self.total}"
             surprise = "" if outcome.verdict == outcome.expected else f", expected {outcome.expected}"
             self.say(f"[{count}] {outcome.claim}: {outcome.verdict}{surprise} ({outcome.seconds:.1f} s)")
 
@@ -106,25 +106,32 @@ class Watched(Status, Progress):
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        if self._total < 2:
+        if self.total < 2:
             return super()._shown()
         line = Table.grid(padding=(0, 1))
         line.add_row(
-            ProgressBar(total=self._total, completed=len(self.outcomes), width=30),
-            f"{len(self.outcomes)} of {self._total} claims",
+            ProgressBar(total=self.total, completed=len(self.outcomes), width=30),
+            f"{len(self.outcomes)} of {self.total} claims",
         )
         return Group(line, super()._shown())
 
 
 class Door(TyperGroup):
-    """The commands; one that is interrupted says how to go on, and leaves with status 130."""
+    """The commands; one that is interrupted leaves with status 130, and says how to go on if it has kept anything."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print(f"sandtable: interrupted; what is finished is kept. Go on: {going_on(ctx.obj)}", file=sys.stderr)
+            kept = f"; what is finished is kept. Go on: {going_on(ctx.obj)}" if _keeps(ctx) else ""
+            print(f"sandtable: interrupted{kept}", file=sys.stderr)
             raise typer.Exit(130) from None
+
+
+def _keeps(ctx: typer.Context) -> bool:
+    """Whether the finished part of a command is in the store or in a checkpoint."""
+    ready = ctx.invoked_subcommand == "decode" and any(word.startswith("--model") for word in ctx.obj)  # trains nothing
+    return ctx.invoked_subcommand in ("verify", "topics", "pretrain", "decode", "translate") and not ready
 
 
 def going_on(words: Sequence[str]) -> str:

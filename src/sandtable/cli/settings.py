@@ -7,18 +7,25 @@ from typing import Any
 
 from sandtable.arguments import ArgumentError, one_of, whole
 
-_NAMED = {"none": None, "true": True, "false": False}
+_NAMED = {"none": None, "true": True, "false": False, "yes": True, "no": False}
 
 
-def parse_value(text: str) -> bool | int | float | str | tuple[int, ...] | None:
-    """What a person means: none, true or false, a whole number, a number, whole numbers with commas between, a word."""
-    if text.lower() in _NAMED:
-        return _NAMED[text.lower()]
+Value = bool | int | float | str | None
+
+
+def parse_value(text: str) -> Value | tuple[Value, ...]:
+    """What a person means: none, true or false (yes, no), a number, a word, or several of these with commas between."""
     if "," in text:
         parts = [part.strip() for part in text.strip("()").split(",") if part.strip()]
-        if not parts or not all(part.lstrip("+-").isdecimal() for part in parts):
-            raise ArgumentError(f"{text!r}: must be whole numbers with commas between")
-        return tuple(int(part) for part in parts)
+        if not parts:
+            raise ArgumentError(f"{text!r}: must be numbers or words with commas between")
+        return tuple(_parse_single(part) for part in parts)
+    return _parse_single(text)
+
+
+def _parse_single(text: str) -> Value:
+    if text.lower() in _NAMED:
+        return _NAMED[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)

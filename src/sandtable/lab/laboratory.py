@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
+from sandtable.arguments import ArgumentError, one_of, resolve_device, shown, typed, whole
 from sandtable.lab.claim import SCALES
 from sandtable.lab.keys import describe, fingerprint, source_hash
 from sandtable.lab.store import CHECKSUMS, Store, remove
@@ -57,6 +57,8 @@ class Lab:
         one_of("scale", self.scale, SCALES)
         object.__setattr__(self, "device", resolve_device(self.device))
         whole("threads", self.threads, most=MOST_THREADS)
+        if self.progress is not None and not callable(self.progress):
+            raise ArgumentError(f"progress={shown(self.progress)}: must be None or a function of a text")
 
     def only(self, seeds: Iterable[int]) -> Lab:
         """The same laboratory with other seeds."""
@@ -205,23 +207,6 @@ class Lab:
 
     def _waiting(self) -> None:
         self.say("waiting for another process that computes the same")
-
-
-def resolve_device(name: str) -> str:
-    """`cpu`, `cuda`, `cuda:N`, or `auto` (a GPU if there is one); an `ArgumentError` where it is not there."""
-    kind, _, index = str(name).partition(":")
-    if kind not in ("cpu", "cuda", "auto") or (index and not (kind == "cuda" and index.isdecimal())):
-        raise ArgumentError(
-            f"device={name!r}: must be cpu, cuda, cuda:N or auto{nearest(kind, ['cpu', 'cuda', 'auto'])}"
-        )
-    there = torch.cuda.is_available()
-    if kind == "auto":
-        return "cuda" if there else "cpu"
-    if kind == "cuda" and not there:
-        raise ArgumentError(f"device={name!r}: no CUDA device was found; use cpu or auto")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ArgumentError(f"device={name!r}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
-    return name
 
 
 def _checked(function: Callable[..., Any], result: Any, count: int) -> dict[str, np.ndarray]:

@@ -22,16 +22,21 @@ GROUP = "sandtable.claims"
 
 
 @typed
-def load(files: Sequence[Path | str] = ()) -> dict[str, Claim]:
-    """Every claim by id, sorted: those of the entry points and those of `files`."""
+def load(files: Path | str | Sequence[Path | str] = ()) -> dict[str, Claim]:
+    """Every claim by id, sorted: those of the entry points and those of `files`, one or several."""
     found = _distinct([*_installed().values(), *from_files(files).values()])
     _check_corrections({name: item.corrected for name, item in found.items()})
     return found
 
 
-def from_files(files: Sequence[Path | str]) -> dict[str, Claim]:
+def from_files(files: Path | str | Sequence[Path | str]) -> dict[str, Claim]:
     """The claims of Python files, each loaded by its path."""
-    return _distinct([item for file in files for item in _collect(_load_file(place("--from", file)))])
+    return _distinct([item for file in several_files(files) for item in _collect(_load_file(place("--from", file)))])
+
+
+def several_files(files: Path | str | Sequence[Path | str]) -> Sequence[Path | str]:
+    """One file is a sequence of one; a text alone is none of letters."""
+    return [files] if isinstance(files, Path | str) else files
 
 
 def find(ids: Sequence[str], files: Sequence[Path | str] = ()) -> list[Claim]:

@@ -27,14 +27,15 @@ import numpy as np
 import torch
 
 from sandtable import __version__
-from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, resolve_device, typed, whole
+from sandtable.lab.changes import Changes, changed, checked_changes, flat, variation
 from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
 from sandtable.lab.keys import fingerprint, source_hash, sources_of
-from sandtable.lab.laboratory import MOST_SEEDS, MOST_THREADS, Lab, resolve_device
-from sandtable.lab.progress import Progress
+from sandtable.lab.laboratory import MOST_SEEDS, MOST_THREADS, Lab
+from sandtable.lab.progress import Progress, as_progress
 from sandtable.lab.ray import on_cluster, spread, spreader
-from sandtable.lab.registry import card, find, shown
+from sandtable.lab.registry import card, find, several_files, shown
 from sandtable.lab.store import Store, StoreError
 from sandtable.lab.verdict import judge
 
@@ -46,9 +47,16 @@ GRACE = 10.0
 """Seconds in which worker processes may end their step and save, once they are told to stop."""
 
 
+class SettingError(ArgumentError):
+    """A changed setting that a claim cannot work with."""
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one claim. `ok`: the verdict is the expected one and every control was refuted."""
+    """What came of one claim. `ok`: the verdict is the expected one and every control was refuted.
+
+    `variation` is what was done otherwise than the claim declares; the record of such a run stands beside the declared.
+    """
 
     claim: str
     scale: str
@@ -62,6 +70,8 @@ class Outcome:
     controls: Sequence[Mapping[str, Any]] = ()
     checks: Sequence[Mapping[str, Any]] = ()
     messages: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    variation: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     trace: str = ""
 
@@ -85,20 +95,24 @@ class Plan:
     store: str = "runs"
     fresh: bool = False
     files: tuple[str, ...] = ()
-    changes: tuple[tuple[str, Any], ...] = ()
+    changes: Changes = ()
     cluster: str = ""
     started: float = field(default_factory=time.time)
 
     def settings(self, claim: Claim) -> Any:
         """The claim's settings at this scale, with the changes that apply to it."""
-        settings = claim.scales[self.scale]
-        fields = {field.name for field in dataclasses.fields(settings)}
-        return dataclasses.replace(settings, **{name: value for name, value in self.changes if name in fields})
+        return changed(claim.scales[self.scale], self.changes)
+
+    def seeds_of(self, claim: Claim) -> range:
+        return range(self.seed_base, self.seed_base + (self.seeds or claim.seeds_at(self.scale)))
+
+    def variation(self, claim: Claim) -> dict[str, str]:
+        """What this does otherwise than the claim declares."""
+        return variation(claim, self.scale, self.settings(claim), self.seeds_of(claim))
 
     def lab(self, claim: Claim, progress: Callable[[str], object] | None = None) -> Lab:
-        count = self.seeds or claim.seeds_at(self.scale)
         return Lab(
-            seeds=range(self.seed_base, self.seed_base + count),
+            seeds=self.seeds_of(claim),
             scale=self.scale,
             device=self.device,
             threads=self.threads,
@@ -123,17 +137,20 @@ def verify(
     jobs: int = 1,
     threads: int | None = None,
     on: str | None = None,
-    files: Sequence[Path | str] = (),
+    files: Path | str | Sequence[Path | str] = (),
     changes: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | Callable[[int, int], object] | bool = False,
 ) -> list[Outcome]:
     """Run, judge and record `claims`, in their order. A claim that lacks `scale` is skipped by name on stderr.
 
-    `changes` replaces settings in all claims that have them, such as the model. With `jobs` > 1 the claims
-    are spread over that many processes of `threads` threads each; they must then come from entry points or `files`.
-    `on` "ray" or "ray://host:port" spreads claims and their seeds over a Ray cluster in the same way.
+    `changes` replaces settings in all claims that have them, such as the model; "size.mlp" is one inside another. A
+    run that differs from what the claim declares in settings or seeds is recorded beside the declared one. With `jobs`
+    > 1 the claims are spread over that many processes of `threads` threads each; they must then come from entry points
+    or `files`.
+    `on` "ray" or "ray://host:port" spreads claims and their seeds over a Ray cluster in the same way. `progress=True`
+    counts claims on stderr; a function of (finished, claims) does what it likes; a `Progress` is told everything.
     """
-    progress = progress or Progress()
+    progress = as_progress(progress)
     one_of("scale", scale, SCALES)
     whole("jobs", jobs)
     folder = store if isinstance(store, Store) else Store(store)
@@ -149,13 +166,12 @@ def verify(
         else default_threads(jobs),
         store=str(folder.root),
         fresh=fresh,
-        files=tuple(str(file) for file in files),
-        changes=_checked_changes(claims, scale, changes or {}),
+        files=tuple(map(str, several_files(files))),
+        changes=checked_changes(claims, scale, changes or {}),
     )
     folder.require_writable()
-    for item in claims:
-        if scale not in item.scales:
-            progress.say(f"skipped {item.id}: it has no {scale} scale, only {', '.join(item.scales)}")
+    if lacking := [item.id for item in claims if scale not in item.scales]:
+        progress.say(f"skipped, for want of a {scale} scale: {', '.join(lacking)}")
     chosen = [item for item in claims if scale in item.scales]
     progress.begins(len(chosen))
     if on is not None and chosen:
@@ -175,14 +191,6 @@ def verify(
     return outcomes
 
 
-def _checked_changes(claims: Sequence[Claim], scale: str, changes: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    known = {f.name for item in claims if scale in item.scales for f in dataclasses.fields(item.scales[scale])}
-    for name in changes:
-        if name not in known:
-            raise ArgumentError(f"--set {name}: no chosen claim has such a setting{nearest(name, sorted(known))}")
-    return tuple(changes.items())
-
-
 def default_threads(jobs: int) -> int:
     """All of torch's threads for one job; an equal share of the cores for several."""
     return torch.get_num_threads() if jobs == 1 else max(1, (os.cpu_count() or 1) // jobs)
@@ -194,7 +202,7 @@ def run_claim(claim: Claim, plan: Plan, progress: Progress | None = None) -> Out
     began = time.perf_counter()
     lab = plan.lab(claim, lambda text: progress.doing(f"{claim.id} · {text}"))
     progress.doing(claim.id)
-    trial = _Trial(claim, plan.settings(claim), lab, progress)
+    trial = _Trial(claim, plan, lab, progress)
     trial.run()
     outcome = Outcome(
         claim=claim.id,
@@ -208,6 +216,8 @@ def run_claim(claim: Claim, plan: Plan, progress: Progress | None = None) -> Out
         controls=trial.controls,
         checks=trial.checks,
         messages=trial.messages,
+        targets=plain(trial.targets),
+        variation=plan.variation(claim),
         notes=trial.notes,
         trace=trial.trace,
     )
@@ -218,8 +228,10 @@ def run_claim(claim: Claim, plan: Plan, progress: Progress | None = None) -> Out
 class _Trial:
     """One claim under examination: what is known of it so far."""
 
-    def __init__(self, claim: Claim, settings: Any, lab: Lab, progress: Progress) -> None:
-        self.claim, self.settings, self.lab, self.progress = claim, settings, lab, progress
+    def __init__(self, claim: Claim, plan: Plan, lab: Lab, progress: Progress) -> None:
+        self.claim, self.lab, self.progress = claim, lab, progress
+        self.settings = plan.settings(claim)
+        self.changes = [f"--set {name}={value}" for name, value in plan.changes if name in flat(self.settings)]
         self.verdict = "error"
         self.checks: list[dict[str, Any]] = []
         self.controls: list[dict[str, Any]] = []
@@ -231,7 +243,7 @@ class _Trial:
         self.trace = ""
 
     def run(self) -> None:
-        evidence = self._attempt("", lambda: self._measure(self.settings))
+        evidence = self._attempt("", self._evidence)
         judgement = evidence and self._attempt("", lambda: judge(evidence.checks))
         if not evidence or not judgement:
             return
@@ -251,6 +263,16 @@ class _Trial:
             self.controls.append({"name": control.name, "verdict": verdict or "error"})
         if self.claim.expected == "holds":
             self._shift(evidence)
+
+    def _evidence(self) -> Evidence:
+        try:
+            return self._measure(self.settings)
+        except StoreError:
+            raise
+        except ArgumentError as error:
+            if self.changes:  # the mistake is in the call, and no verdict on the claim
+                raise SettingError(f"{self.claim.id} with {' '.join(self.changes)}: {error}") from error
+            raise
 
     def _measure(self, settings: Any) -> Evidence:
         evidence = self.claim.measure(settings, self.lab)
@@ -293,7 +315,7 @@ class _Trial:
         """A claim is foreign code: whatever it raises is its own result and must not lose those of the others."""
         try:
             return work()
-        except StoreError:
+        except (StoreError, SettingError):
             raise
         except Exception as error:
             self.notes.append(f"{what}{type(error).__name__}: {error}")
@@ -304,7 +326,7 @@ class _Trial:
 def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
     """Keep the outcome, with all that the report shows, among the store's verdicts, its figures beside it."""
     claim, lab, about = trial.claim, trial.lab, card(trial.claim)
-    place = lab.store.verdict(claim.id, lab.scale)
+    place = lab.store.verdict(claim.id, lab.scale, outcome.variation)
     figures = {
         name: f"{place.stem}-{re.sub('[^a-z0-9]+', '-', name.lower())}-{fingerprint(text)[:8]}.svg"
         for name, text in trial.figures.items()
@@ -318,8 +340,9 @@ def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
         "seed_base": lab.seeds[0],
         "threads": lab.threads,
         "settings": shown(trial.settings),
+        "variation": dict(outcome.variation),
         "messages": dict(outcome.messages),
-        "targets": plain(trial.targets),
+        "targets": dict(outcome.targets),
         "notes": list(outcome.notes),
         "traceback": outcome.trace,
         "tables": trial.tables,
@@ -444,5 +467,6 @@ def lost(claim: Claim, plan: Plan, why: str) -> Outcome:
         seconds=0.0,
         device=plan.device,
         settings_hash=fingerprint(plan.settings(claim))[:16],
+        variation=plan.variation(claim),
         notes=(why,),
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sandtable.arguments import ArgumentError, place, typed
 from sandtable.lab.claim import SCALES
-from sandtable.lab.keys import canonical
+from sandtable.lab.keys import canonical, fingerprint
 
 if TYPE_CHECKING:  # loaded when first needed: `sandtable list` reads verdicts, which hold no arrays
     import numpy as np
@@ -52,12 +52,13 @@ class Store:
     def path(self, *parts: str) -> Path:
         return self.root.joinpath(*parts)
 
-    def verdict(self, claim: str, scale: str) -> Path:
-        """Where the record of a claim's last run at `scale` lies."""
-        return self.path("verdicts", f"{claim.replace('/', '--')}--{scale}.json")
+    def verdict(self, claim: str, scale: str, variation: Mapping[str, str] | None = None) -> Path:
+        """Where the record of a claim's last run at `scale` lies; runs with other settings or seeds have their own."""
+        mark = f".{fingerprint(dict(variation))[:8]}" if variation else ""
+        return self.path("verdicts", f"{claim.replace('/', '--')}--{scale}{mark}.json")
 
     def last_verdict(self, claim: str) -> dict[str, Any] | None:
-        """The newest record of a claim, over its scales."""
+        """The newest record of a claim as it is declared, over its scales."""
         records = [record for scale in SCALES if (record := self.read_json(self.verdict(claim, scale))) is not None]
         return max(records, key=lambda record: record["date"], default=None)
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 from torch.utils._pytree import tree_map
 
-from sandtable.arguments import typed, whole
+from sandtable.arguments import resolve_device, typed, whole
 from sandtable.models import Stack
 from sandtable.objectives import Example, Objective, Params
-from sandtable.training.streams import Source, Supply, check_device, stream
+from sandtable.training.streams import Source, Supply, stream
 from sandtable.worlds import Batch
 
 
@@ -34,7 +34,7 @@ def evaluate(
 
     A fixed `Batch` is used whole each time, with fresh noise; an exact expectation gives the expected loss.
     """
-    check_device(device)
+    device = resolve_device(device)
     supply = Supply(source, objective, None if isinstance(source, Batch) else whole("batch_size", batch_size))
     params = {name: value.to(device) for name, value in models.params.items()}
     dtype = next(iter(params.values())).dtype

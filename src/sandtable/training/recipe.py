@@ -14,7 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, as_report, nearest, number, one_of, place, shown, typed, whole
+from sandtable.arguments import (
+    ArgumentError,
+    as_report,
+    nearest,
+    number,
+    one_of,
+    place,
+    resolve_device,
+    typed,
+    whole,
+)
 from sandtable.models import match_names
 from sandtable.objectives import Objective
 from sandtable.training.checkpoint import Checkpoint
@@ -23,7 +33,7 @@ from sandtable.training.pace import Pace
 from sandtable.training.result import Fit, Group
 from sandtable.training.schedules import Flat, Freezing, Schedule, as_freezing, ever_frozen
 from sandtable.training.stack import Plan, Report, Trained, Watch, run
-from sandtable.training.streams import STREAMS, Source, Supply, check_device
+from sandtable.training.streams import STREAMS, Source, Supply
 from sandtable.worlds import Batch, Expectation, World
 
 OWN_NUMBERS: dict[str, dict[str, float]] = {
@@ -154,7 +164,7 @@ class Recipe:
 
         `start` is a shorter fit of this recipe at the same seeds to go on from.
         """
-        check_device(device)
+        device = resolve_device(device)
         if checkpoint is not None and checkpoint.exists() and not checkpoint.is_dir():
             raise ArgumentError(f"checkpoint={str(checkpoint)!r}: a file is there; must be a folder, or a new one")
         if isinstance(seeds, int) or not isinstance(seeds, Sequence):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from sandtable.arguments import ArgumentError, one_of, typed
+from sandtable.arguments import ArgumentError, typed
 from sandtable.objectives import Example, Objective
 from sandtable.worlds import Batch, Expectation, World
 from sandtable.worlds.base import SamplesEach
@@ -190,16 +190,3 @@ def _background(*, serial: bool) -> ThreadPoolExecutor:
     pool.submit(torch.get_num_threads).result()
     torch.set_num_threads(threads)  # the number is each thread's own, but new threads inherit the last one set
     return pool
-
-
-def check_device(device: str) -> None:
-    """An `ArgumentError` unless it is the CPU or a GPU that is there."""
-    kind, _, index = device.partition(":")
-    one_of("device", kind, ("cpu", "cuda"))
-    if kind == "cpu" and (not index or index.isdecimal()):
-        return
-    there = torch.cuda.device_count() if kind == "cuda" else 0
-    if not there and kind == "cuda":
-        raise ArgumentError(f"device={device!r}: no CUDA device is available here; use 'cpu'")
-    if (not index.isdecimal() and index) or kind == "cpu" or int(index or 0) >= there:
-        raise ArgumentError(f"device={device!r}: must be cpu, cuda or cuda:N with N below {there}")

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from sandtable.arguments import ArgumentError, missing, one_of, place, typed
+from sandtable.arguments import ArgumentError, missing, one_of, place, resolve_device, typed
 
 # Which Auto class reads the weights; "auto" is the body without any head, which every family has.
 KINDS = {"auto": "AutoModel", "masked": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM"}
+OTHER_DEVICES = ("mps",)
+"""Besides CPUs and CUDA, what these models run on."""
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "tekken.json")
 
 
@@ -50,8 +52,7 @@ def load_network(
     """The model alone, for folders that hold no tokenizer; see `load_model`."""
     one_of("kind", kind, KINDS)
     number_type = None if dtype is None else _float_type(dtype)
-    if device is not None:
-        check_device(device)
+    device = None if device is None else resolve_device(device, others=OTHER_DEVICES)
     transformers = library()
     if isinstance(source, transformers.PreTrainedModel):
         return source if device is None and dtype is None else source.to(device=device, dtype=number_type)
@@ -79,7 +80,7 @@ def load_tokenizer(source: Any) -> Any:
     name = _located("tokenizer", source)
     # Without this check the library makes up an empty vocabulary for some families instead of failing.
     if Path(name).is_dir() and not any(list(Path(name).glob(pattern)) for pattern in TOKENIZER_FILES):
-        raise ArgumentError(f"tokenizer: {name!r} holds none; pass tokenizer= an object, a folder or a hub name")
+        raise ArgumentError(f"tokenizer: {name!r} holds none; pass another, tokenizer= or --tokenizer")
     try:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:
@@ -98,16 +99,6 @@ def library() -> Any:
 def no_progress_bars() -> None:
     """Keep the library's own bars off the terminal, for programs that show progress themselves."""
     library().utils.logging.disable_progress_bar()
-
-
-def check_device(device: Any) -> None:
-    """An `ArgumentError` unless tensors can be made there."""
-    try:
-        if isinstance(device, bool):
-            raise TypeError("True and False are no devices")
-        torch.zeros(0, device=device)
-    except (RuntimeError, TypeError, ValueError, AssertionError) as error:
-        raise ArgumentError(f"device={str(device)!r}: not a device of this machine ({_first_line(error)})") from error
 
 
 def _float_type(dtype: Any) -> torch.dtype:

@@ -86,6 +86,8 @@
     if (!claim) return;
     if (claim.hidden) reset();
     claim.open = true;
+    const fold = target.closest("details.fold");
+    if (fold) fold.open = true;
     target.scrollIntoView();
     (target === claim ? claim.firstElementChild : target).focus({ preventScroll: true });
   };

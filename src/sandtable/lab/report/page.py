@@ -6,7 +6,7 @@ import base64
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import groupby
@@ -17,10 +17,14 @@ import jinja2
 from markupsafe import Markup
 
 from sandtable import __version__
+from sandtable.lab.asked import asked
 from sandtable.lab.claim import SCALES
 from sandtable.lab.report.records import STATUSES, VERDICTS, ClaimCard, Entry, gather
-from sandtable.lab.report.words import ASKED, duration, moment, show, span, strip
+from sandtable.lab.report.words import duration, moment, show, span, strip
 from sandtable.lab.store import Store
+
+ERRATA = {"refuted": ("refuted",), "undecided": ("holds", "inconclusive", "error"), "not run": ("not run",)}
+"""What the measurements say of printed statements that are expected to be refuted."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,10 @@ def _render(entries: Sequence[Entry], damaged: Sequence[str], *, known: set[str]
     return _template().render(
         entries=entries,
         lines=[Line(name, list(group)) for name, group in groupby(entries, key=lambda entry: entry.line)],
-        errata=[entry for entry in entries if entry.expected == "refuted"],
+        errata={
+            name: [entry for entry in entries if entry.expected == "refuted" and entry.verdict in verdicts]
+            for name, verdicts in ERRATA.items()
+        },
         by_claim={entry.claim: entry for entry in entries},
         known=known,
         statuses=STATUSES,
@@ -70,7 +77,6 @@ def _render(entries: Sequence[Entry], damaged: Sequence[str], *, known: set[str]
         style=_part("page.css"),
         early=_part("early.js"),
         script=_part("page.js"),
-        asked=ASKED,
         marks=dict(zip(STATUSES, "✓✗?–", strict=True)),
     )
 
@@ -89,8 +95,14 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(show=show, strip=strip, span=span, moment=moment, duration=duration, digest=_digest)
+    environment.filters.update(
+        asked=_asked, show=show, strip=strip, span=span, moment=moment, duration=duration, digest=_digest
+    )
     return environment.get_template("page.html.j2")
+
+
+def _asked(check: Mapping[str, Any]) -> tuple[str, str]:
+    return asked(check, check.get("target"), show)
 
 
 def _digest(script: Any) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sandtable.lab.keys import canonical, sources_of
+from sandtable.lab.changes import in_words
+from sandtable.lab.keys import canonical, fingerprint, sources_of
 from sandtable.lab.report.drawings import clean_svg
 
 ClaimCard = Mapping[str, Any]
@@ -34,6 +35,11 @@ class Run:
     missing: tuple[str, ...]
     stale: bool
     """The sources that this run depended on are not what they were."""
+
+    @property
+    def changed(self) -> str:
+        """What was done otherwise than the claim declares, in one line; nothing in records of older versions."""
+        return in_words(self.record.get("variation") or {})
 
     @property
     def scale(self) -> str:
@@ -85,16 +91,17 @@ class Run:
 
 @dataclass
 class Entry:
-    """A claim with its latest run at each scale, the largest scale first."""
+    """A claim with its latest run at each scale, the largest scale first; and its runs with other settings or seeds."""
 
     claim: str
     anchor: str
     card: ClaimCard = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
+    variations: list[Run] = field(default_factory=list)
 
     def told(self, key: str) -> Any:
         """What the latest records say of the claim, else what its card says."""
-        for teller in (*(run.record for run in self.runs), self.card):
+        for teller in (*(run.record for run in self.runs), self.card, *(run.record for run in self.variations)):
             if teller.get(key):
                 return teller[key]
         return None
@@ -134,7 +141,7 @@ class Entry:
 
 def gather(folder: Path, cards: Sequence[ClaimCard]) -> tuple[list[Entry], list[str]]:
     """All claims in the order of their ids, and the names of the files that could not be read."""
-    latest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    latest: dict[tuple[str, str, str], Mapping[str, Any]] = {}
     damaged = []
     for path in sorted(folder.glob("*.json")):
         try:
@@ -142,19 +149,20 @@ def gather(folder: Path, cards: Sequence[ClaimCard]) -> tuple[list[Entry], list[
         except (OSError, ValueError, RecursionError) as error:
             damaged.append(f"{path.name} ({error})")
             continue
-        key = (record["claim"], record.get("scale") or "desk")
+        key = (record["claim"], record.get("scale") or "desk", in_words(record.get("variation") or {}))
         if key not in latest or (record.get("date") or "") >= (latest[key].get("date") or ""):
             latest[key] = record
     damaged += [f"{path.name} (set aside by an earlier command)" for path in sorted(folder.glob("*.damaged"))]
     known = {str(card["id"]): card for card in cards}
-    anchors = _anchors({claim for claim, _ in latest} | set(known))
+    anchors = _anchors({claim for claim, _, _ in latest} | set(known))
     entries = {claim: Entry(claim, anchor, known.get(claim, {})) for claim, anchor in anchors.items()}
     sources = functools.cache(_sources)
-    for (claim, scale), record in sorted(latest.items(), key=lambda item: _RANK.get(item[0][1], 3)):
-        anchor = f"{anchors[claim]}--{_slug(scale)}"
+    for (claim, scale, changed), record in sorted(latest.items(), key=lambda item: _RANK.get(item[0][1], 3)):
+        anchor = f"{anchors[claim]}--{_slug(scale)}" + (f"--{fingerprint(changed)[:8]}" if changed else "")
         figures, missing = _figures(folder, record, anchor)
         then, now = record.get("sources"), sources(record.get("module"))
-        entries[claim].runs.append(Run(record, anchor, figures, missing, stale=bool(then and now and then != now)))
+        runs = entries[claim].variations if changed else entries[claim].runs
+        runs.append(Run(record, anchor, figures, missing, stale=bool(then and now and then != now)))
     return list(entries.values()), damaged
 
 
@@ -178,7 +186,7 @@ def _read(path: Path) -> dict[str, Any]:
             raise ValueError(f"{key!r} is not a list of objects")
         for item in value:
             _texts(item, "name", "kind", "verdict", "unit", "file")
-    for key in ("settings", "tables", "messages", "targets"):
+    for key in ("settings", "tables", "messages", "targets", "variation"):
         if not isinstance(record.get(key) or {}, dict):
             raise ValueError(f"{key!r} is not an object")
     for name, table in (record.get("tables") or {}).items():

@@ -8,16 +8,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-ASKED = {
-    "agrees": "predicted ≈",
-    "exact": "predicted =",
-    "exceeds": "bound: above",
-    "orders": "bound: above",
-    "below": "bound: below",
-    "bounded": "bound: at most",
-}
-"""What a check of each kind says before its number."""
-
 
 def show(value: Any) -> str:
     """A value for a reader: four significant digits, powers of ten written out, a dash where there is none."""
