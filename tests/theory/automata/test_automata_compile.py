@@ -1,5 +1,6 @@
 """Compiled networks on every input from every start state, their sizes beside the bounds, and a second forward pass."""
 
+import itertools
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from sandtable.arguments import ArgumentError
 from sandtable.models import Transformer
 from sandtable.theory.automata import METHODS, NotThisWay, compile, depths, is_solvable, shallowest, verify
 from sandtable.theory.automata.compile.actions import smallest_action
+from sandtable.theory.automata.compile.factors import factors, quotient
 from sandtable.theory.automata.compile.rungs import prime_rungs
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.worlds.automata import (
@@ -25,6 +27,7 @@ from sandtable.worlds.automata import (
     from_permutations,
     from_table,
     grid,
+    grid_2d,
     memory,
     product,
     quaternion,
@@ -58,6 +61,13 @@ PLAN = {
     "cocycle": [(dihedral(3), 6), (dihedral(4), 5), (quaternion(), 3), (SHORT_S4, 4), (alternating(4), 5)],
     "semidirect": [(dihedral(3), 6), (dihedral(4), 5), (alternating(4), 4), (SHORT_S4, 4), (cyclic(6), 3)],
     "wreath": [(dihedral(3), 6), (quaternion(tokens=("i", "j")), 6), (alternating(4), 4), (cyclic(4), 4)],
+    "product": [
+        (product(memory(3), memory(2)), 3),
+        (product(cyclic(2), grid(3)), 3),
+        (product(grid(3), grid(4), idle=False), 4),
+        (product(grid(3), dihedral(3), idle=False), 4),
+        (product(cyclic(2), cyclic(3), memory(2)), 2),
+    ],
     "permutation-reset": [(flip_flop(), 6), (THREE_RESETS, 5), (KLEIN_RESETS, 4), (S3_RESETS, 5), (dihedral(3), 4)],
     "krohn-rhodes": [(grid(4), 7), (abab(), 7), (dyck(2, 1), 6), (all_maps(3), 5), (S3_RESETS, 4), (cyclic(3), 4)],
     "log": [(grid(4), 7), (flip_flop(), 5), (abab(), 8), (SHORT_S4, 5), (quaternion(), 3), (all_maps(4), 5)],
@@ -154,6 +164,8 @@ def test_abelian_quotients_of_larger_order_than_points():
         (SHORT_S4, "semidirect", 3),
         (quaternion(), "wreath", 2),
         (THREE_RESETS, "permutation-reset", 2),
+        (product(memory(3), memory(3)), "product", 1),
+        (product(cyclic(2), grid(4)), "product", 2),
         (abab(), "krohn-rhodes", 4),
         (grid(4), "krohn-rhodes", 5),
         (grid(9), "krohn-rhodes", 15),
@@ -169,6 +181,23 @@ def test_depth_does_not_depend_on_the_length(automaton, method, layers):
 )
 def test_logarithmic_depth(length, layers):
     assert compile(flip_flop(), length, method="log").sizes.depth == layers == max(1, math.ceil(math.log2(length)))
+
+
+ONE_STATE = (from_table([[0]]), from_table([[0, 0]]), from_table([[0], [1]]), from_table([[0], [1], [2]]))
+
+
+@pytest.mark.parametrize("automaton", ONE_STATE, ids=["1", "1 of 2 tokens", "2 that stay", "3 that stay"])
+@pytest.mark.parametrize("method", METHODS)
+def test_where_nothing_moves(automaton, method):
+    """What is listed can be built, and what is not is refused."""
+    (listed,) = (d.layers for d in depths(automaton, 5) if d.method == method)
+    if listed is None:
+        with pytest.raises(NotThisWay):
+            compile(automaton, 5, method=method)
+    else:
+        compiled = compile(automaton, 5, method=method)
+        assert compiled.sizes.depth == listed
+        assert exact(compiled, 5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4])
@@ -309,6 +338,7 @@ def test_every_normal_subgroup_of_prime_index_is_a_rung():
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 S5 = "words permute 120 states by a group with the perfect subgroup A_5, of order 60 (inside a group of order 120)"
+A5 = from_permutations([(1, 2, 3, 4, 0), (1, 2, 0, 3, 4)])
 REFUSALS = {
     "non-solvable": (("S5", 8, "constant"), S5),
     "non-solvable group": (("S5", 8, "cocycle"), S5),
@@ -321,8 +351,18 @@ REFUSALS = {
     "no memory": (("GRID9", 8, "memory"), "GRID9 has tokens that neither keep nor write one state"),
     "no corridor": (("D8", 8, "grid"), "the tokens of D8 do not move along a line by at most one"),
     "neither": (("GRID9", 8, "permutation-reset"), "tokens that are neither bijections nor constant"),
-    "one state": ((from_table([[0]]), 8, "krohn-rhodes"), "one state"),
+    "one state": ((from_table([[0]]), 8, "krohn-rhodes"), "this automaton of 1 state has one state"),
     "pairs": (("DYCK48", 8, "auto"), "21,921,124 pairs of states apart; at most 4,000"),
+    "both reasons": (("DYCK48", 8, "auto"), "and no constant depth: cap=4000: DYCK48 has more single states and image"),
+    "no way out": (
+        (product(A5, grid(13)), 8, "auto"),
+        "known for it",
+    ),
+    "no factors": (("GRID9", 8, "product"), "GRID9 is not told by smaller automata side by side"),
+    "a factor": (
+        (product(A5, grid(3)), 8, "product"),
+        "of a factor",
+    ),
     "sets": (("DYCK48", 8, "constant"), "more single states and image sets; 4683 were found"),
     "points": ((from_permutations([(*range(1, 3000), 0)]), 8, "auto"), "a group on 3,000 points: at most 2,000"),
     "length": (("S5", 0, "auto"), "length=0: must be a whole number ≥ 1"),
@@ -371,3 +411,89 @@ def test_products_of_corridors():
     automaton = product(grid(2), grid(3), idle=False)
     compiled = compile(automaton, 4, method="krohn-rhodes")
     assert exact(compiled, 4)
+
+
+# -- side by side ------------------------------------------------------------------------------------------------------
+
+IN_PARALLEL = [
+    (fixture("GRID3x3"), 2, ("grid", "grid")),
+    (product(cyclic(2), grid(4)), 2, ("grid", "counter")),
+    (product(memory(3), memory(3)), 1, ("memory", "memory")),
+    (product(memory(3), memory(3), memory(2), idle=False), 1, ("memory",) * 3),
+    (product(cyclic(3), grid(3), memory(2), idle=False), 2, ("grid", "counter", "memory")),
+    (product(dihedral(3), grid(3), idle=False), 2, ("grid", "cocycle", "counter")),
+]
+
+
+@pytest.mark.parametrize(("automaton", "layers", "kinds"), IN_PARALLEL, ids=[str(a.n_states) for a, *_ in IN_PARALLEL])
+def test_direct_products_run_in_parallel(automaton, layers, kinds):
+    """As deep as the deepest factor, whatever the length, and on every input from every start."""
+    assert shallowest(depths(automaton, 100)).layers == layers
+    compiled = compile(automaton, 64)
+    assert (compiled.method, compiled.sizes.depth) == ("product", layers)
+    assert sorted(compiled.facts["factors"]) == sorted(kinds)
+    assert within_bounds(compiled)
+    assert exact(compile(automaton, 2, method="product"), 2)
+    rows = torch.randint(automaton.n_tokens, (5, 64), generator=torch.Generator().manual_seed(0))
+    for start in range(automaton.n_states):
+        assert compiled.simulate(rows, start).equal(automaton.simulate(rows, start))
+
+
+def test_side_by_side_is_what_the_parts_tell():
+    """A room as two corridors: each coordinate beside the corridor that it walks, moved by hand."""
+    rows = torch.randint(4, (20, 30), generator=torch.Generator().manual_seed(0))
+    states = compile(grid_2d(5, 4, stay=False), 30).simulate(rows)
+    x = y = torch.zeros(20, dtype=torch.long)
+    for t, token in enumerate(rows.T):
+        x = (x - (token == 0).long() + (token == 1).long()).clamp(0, 4)
+        y = (y - (token == 2).long() + (token == 3).long()).clamp(0, 3)
+        assert states[:, t].equal(4 * x + y)
+
+
+def all_partitions(n):
+    """Every partition of n points, as blocks numbered by their first point."""
+    found = [()]
+    for _ in range(n):
+        found = [(*one, block) for one in found for block in range(max(one, default=-1) + 2)]
+    return found
+
+
+def respected(automaton, blocks):
+    pairs = itertools.combinations(range(automaton.n_states), 2)
+    return all(blocks[m[a]] == blocks[m[b]] for a, b in pairs if blocks[a] == blocks[b] for m in automaton.maps)
+
+
+@settings(max_examples=60, deadline=None)
+@given(automata(states=5, tokens=2))
+@example(product(memory(2), cyclic(2), idle=False))
+@example(abab())
+def test_factors_against_all_partitions(automaton):
+    """Where any congruences but the trivial one tell all states some are found, but for memories, which stay whole."""
+    n = automaton.n_states
+    proper = [one for one in all_partitions(n) if max(one) < n - 1 and respected(automaton, one)]
+    found = factors(automaton)
+    telling = len(set(zip(*proper, strict=True))) == n if proper else False
+    is_memory = all(len(set(m)) == 1 or m == tuple(range(n)) for m in automaton.maps)
+    assert (len(found) > 1) == (telling and not is_memory)
+    assert len(set(zip(*found, strict=True))) == n
+    if len(found) > 1:
+        assert set(found) <= set(proper)
+    for one in found:
+        smaller = quotient(automaton, one)
+        for q, token in itertools.product(range(n), range(automaton.n_tokens)):
+            assert smaller.table[one[q]][token] == one[automaton.table[q][token]]
+        assert all(row[-1] == block for block, row in enumerate(smaller.table))
+
+
+def test_large_automata_are_not_taken_apart():
+    with pytest.raises(ArgumentError, match="at most 500 are looked at for factors"):
+        factors(grid(501))
+
+
+def test_nothing_is_shallower_than_auto():
+    """Of everything that `depths` lists; refused where it lists nothing."""
+    for automaton in (fixture("GRID3x3"), abab(), dyck(2, 1), all_maps(4), product(grid(3), abab()), THREE_RESETS):
+        for length in (2, 9, 300):
+            listed = [d.layers for d in depths(automaton, length) if d.layers is not None]
+            assert compile(automaton, length).sizes.depth == min(listed) == shallowest(depths(automaton, length)).layers
+    assert shallowest(depths(fixture("DYCK48"))) is None

@@ -20,8 +20,8 @@ automaton = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-METHODS = ("auto", "constant", "memory", "counter", "grid", "cocycle", "semidirect", "wreath", "permutation-reset",
-           "krohn-rhodes", "log")  # fmt: skip
+METHODS = ("auto", "constant", "memory", "counter", "grid", "cocycle", "semidirect", "wreath", "product",
+           "permutation-reset", "krohn-rhodes", "log")  # fmt: skip
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 
 

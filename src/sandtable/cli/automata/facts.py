@@ -17,6 +17,7 @@ def facts(known: Algebra, length: int) -> dict[str, Any]:
     from sandtable.theory.automata import depths, shallowest
 
     found, obstacle = depths(known, length), known.obstacle
+    taken = shallowest(found)
     return dict(
         **_automaton(known.automaton),
         order=known.order,
@@ -29,7 +30,7 @@ def facts(known: Algebra, length: int) -> dict[str, Any]:
         and [[dict(states=c.size, group=_named(c.group)) for c in level] for level in known.holonomy.levels],
         length=length,
         depths=[dict(method=d.method, layers=d.layers, why=d.why) for d in found],
-        auto=shallowest(found).method,
+        auto=taken and taken.method,
         limits=list(known.limits),
     )
 

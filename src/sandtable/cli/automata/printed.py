@@ -43,7 +43,8 @@ def print_facts(known: Mapping[str, Any]) -> None:
     for depth in known["depths"]:
         mark = " *" if depth["method"] == known["auto"] else ""
         table.add_row(depth["method"] + mark, "—" if depth["layers"] is None else str(depth["layers"]), depth["why"])
-    console.print(f"\nlayers of a compiled Transformer for {counted(known['length'], 'token')}; * is what auto takes:")
+    star = "* is what auto takes" if known["auto"] else "none can be built"
+    console.print(f"\nlayers of a compiled Transformer for {counted(known['length'], 'token')}; {star}:")
     console.print(table)
     for limit in known["limits"]:
         console.print(limit, soft_wrap=True)

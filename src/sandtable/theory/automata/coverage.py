@@ -12,12 +12,13 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom, hypergeom
 
-from sandtable.arguments import number, probability, whole
+from sandtable.arguments import fits_in_memory, number, probability, typed, whole
 
 GUESS = 0.5
 Pairs = Float[np.ndarray, "position count"]
 
 
+@typed
 def visits(length: int, sequences: float, *, rate: float = 0.5) -> Pairs:
     """N · P(c ones among the first t): how often a pair is met on average; t = 1 … T, c = 0 … T."""
     whole("length", length)
@@ -25,6 +26,7 @@ def visits(length: int, sequences: float, *, rate: float = 0.5) -> Pairs:
     return sequences * _binomial(length, probability("rate", rate))
 
 
+@typed
 def met(length: int, sequences: float, *, rate: float = 0.5) -> Pairs:
     """u(t, c) = 1 − (1 − P(c ones among the first t))^N: the probability that a pair is met at all."""
     whole("length", length)
@@ -38,12 +40,14 @@ def known(pairs: Pairs) -> Pairs:
     return pairs + GUESS * (1 - pairs)
 
 
+@typed
 def accuracy_by_rate(rates: Sequence[float], length: int, sequences: float, *, trained: float = 0.5) -> np.ndarray:
     """(1/T) Σ_t Σ_c Bin(t, p)(c) [u + (1 − u) / 2] for every rate p of ones."""
     right = known(met(length, sequences, rate=trained))
     return np.array([(_binomial(length, probability("rate", rate)) * right).sum() / length for rate in rates])
 
 
+@typed
 def accuracy_by_count(counts: Sequence[int], length: int, sequences: float, *, trained: float = 0.5) -> np.ndarray:
     """The same where exactly `count` ones lie anywhere in the row: c is then hypergeometric at every position."""
     right = known(met(length, sequences, rate=trained))
@@ -53,4 +57,5 @@ def accuracy_by_count(counts: Sequence[int], length: int, sequences: float, *, t
 
 
 def _binomial(length: int, rate: float) -> Pairs:
+    fits_in_memory("length", length, 4.0 * length**2, size=8)
     return binom.pmf(np.arange(length + 1), np.arange(1, length + 1)[:, None], rate)

@@ -74,7 +74,7 @@ def verify(
     automaton: Automaton | None = None,
     *,
     length: int | None = None,
-    samples: int = 1_000,
+    samples: int = 100,
     seed: int = 0,
 ) -> Verified:
     """Compare a model's states with the automaton's for inputs of `length` tokens.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sandtable.theory.automata.compile.factors import joined
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.worlds.automata import Map
 
@@ -53,7 +54,7 @@ def smallest_action(maps: Sequence[Map]) -> SmallAction:
     tokens, order = tuple(maps), PermutationGroup.generated(maps).order
     best, seen, actions = tokens, {_look(tokens)}, [tokens]
     for action in actions if len(tokens[0]) <= MOST_POINTS else ():
-        for blocks in dict.fromkeys(_blocks(action, x) for x in range(1, len(action[0]))):
+        for blocks in dict.fromkeys(joined(action, len(action[0]), [(0, x)]) for x in range(1, len(action[0]))):
             count = max(blocks) + 1
             moved = tuple(_on_blocks(image, blocks, count) for image in action)
             if count == 1 or (look := _look(moved)) in seen:
@@ -73,28 +74,6 @@ def _look(tokens: Sequence[Map]) -> tuple:
         words = one[:, words].reshape(-1, len(still))
         kept.append((words == still).sum(1))
     return (len(still), *(counts.tobytes() for counts in kept))
-
-
-def _blocks(tokens: Sequence[Map], x: int) -> tuple[int, ...]:
-    """The finest partition that all tokens respect and that puts 0 and x together: the block of every point."""
-    parent = list(range(len(tokens[0])))
-
-    def root(a: int) -> int:
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        return a
-
-    parent[x], queue = 0, [x]
-    for joined in queue:  # its block was put to another one: so must be the images of the two
-        other = root(joined)
-        for image in tokens:
-            a, b = root(image[joined]), root(image[other])
-            if a != b:
-                parent[max(a, b)] = min(a, b)
-                queue.append(max(a, b))
-    numbers: dict[int, int] = {}
-    return tuple(numbers.setdefault(root(y), len(numbers)) for y in range(len(parent)))
 
 
 def _on_blocks(image: Map, blocks: Sequence[int], count: int) -> Map:

@@ -94,7 +94,7 @@ def _block(layer: Layer, place: dict[str, int], after: set[str]) -> PartialBlock
         wide = torch.zeros(len(writes), width, dtype=torch.float64)
         for i, name in enumerate(writes):
             wide[i, place[name]] = 1.0
-        mlp = _deep(then(whole, affine(wide)))
+        mlp = deep(then(whole, affine(wide)))
     block = PartialBlock(
         attn, mlp=mlp, attn_writes=sorted(heads_write), mlp_writes=sorted(place[name] for name in writes)
     )
@@ -157,7 +157,8 @@ def _forms(forms: Iterable[Form], live: list[str]) -> Float[Tensor, "live form"]
     return matrix
 
 
-def _deep(whole: Net) -> DeepMLP:
+def deep(whole: Net) -> DeepMLP:
+    """The network as a module."""
     made = DeepMLP(whole.reads, [w.shape[1] for w in whole.weights[:-1]], out_width=whole.writes).double()
     with torch.no_grad():
         for i, (weight, bias) in enumerate(zip(whole.weights, whole.biases, strict=True)):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sandtable.arguments import typed, whole
+from sandtable.arguments import ArgumentError, typed, whole
 from sandtable.theory.automata.algebra import Algebra, algebra
 from sandtable.theory.automata.compile import recognise
+from sandtable.theory.automata.compile.actions import smallest_action
+from sandtable.theory.automata.compile.factors import factors, quotient
+from sandtable.theory.automata.compile.log_depth import depth, require_small
 from sandtable.theory.automata.compile.rungs import prime_rungs
 from sandtable.theory.automata.permutations import PermutationGroup, derived_orders, derived_series, order_of, power
 from sandtable.theory.automata.series import prime_series
@@ -33,25 +36,30 @@ class Depth:
 
 
 @typed
-def depths(automaton: Automaton | Algebra, length: int = 100) -> tuple[Depth, ...]:
-    """For every method in the order of `compile.METHODS`; sizes may still forbid to build it."""
+def depths(automaton: Automaton | Algebra | str, length: int = 100) -> tuple[Depth, ...]:
+    """For every method in the order of `compile.METHODS`; an automaton, its algebra or its name.
+
+    What the sizes of a cascade's tables forbid shows only when it is built.
+    """
     length = whole("length", length)
     facts = automaton if isinstance(automaton, Algebra) else algebra(automaton, cap=1)
-    layers = max(1, (length - 1).bit_length())
     return (
         *_special(facts.automaton),
         *_of_groups(facts),
+        _product(facts.automaton, length),
         _permutation_reset(facts),
         _krohn_rhodes(facts),
-        Depth("log", layers, f"⌈log₂ {length}⌉; any automaton"),
+        _log(facts, length),
     )
 
 
-def shallowest(found: Sequence[Depth]) -> Depth:
-    """What `method="auto"` takes: the first that applies of constant depth, unless "log" is shallower."""
-    *rest, log = found
-    constant = [d for d in rest if d.layers is not None and d.method not in ("semidirect", "wreath")]
-    return log if not constant or (log.layers or 0) < (constant[0].layers or 0) else constant[0]
+def shallowest(found: Sequence[Depth]) -> Depth | None:
+    """What `method="auto"` takes: the shallowest of constant depth, unless "log" is shallower; None: nothing is left.
+
+    Of several the one that is listed first. The printed semidirect and wreath products are taken only when asked for.
+    """
+    left = [d for d in found if d.layers is not None and d.method not in ("semidirect", "wreath")]
+    return min(left, key=lambda d: d.layers or 0, default=None)
 
 
 def _special(automaton: Automaton) -> tuple[Depth, ...]:
@@ -126,12 +134,26 @@ def _is_cyclic(group: PermutationGroup) -> bool:
     return group.is_abelian and any(order_of(g) == group.order for g in group.elements)
 
 
+def _product(automaton: Automaton, length: int) -> Depth:
+    try:
+        partitions = factors(automaton)
+    except ArgumentError as error:
+        return Depth("product", None, str(error))
+    if len(partitions) == 1:
+        return Depth("product", None, "no smaller automata tell its states side by side")
+    parts = [quotient(automaton, blocks) for blocks in partitions]
+    best = [shallowest([d for d in depths(part, length) if d.is_constant]) for part in parts]
+    layers = [d.layers for d in best if d is not None and d.layers is not None]
+    if len(layers) < len(parts):
+        return Depth("product", None, "a factor has no constant depth")
+    texts = [f"{d.method} of {part.n_states} states" for d, part in zip(best, parts, strict=True) if d is not None]
+    return Depth("product", max(layers), "side by side: " + ", ".join(texts))
+
+
 def _permutation_reset(facts: Algebra) -> Depth:
     automaton, name = facts.automaton, "permutation-reset"
     if not recognise.permutes_or_resets(automaton):
         return Depth(name, None, "a token is neither bijection nor constant")
-    if automaton.n_states == 1:
-        return Depth(name, None, "one state: nothing to decompose")
     group = facts.group or recognise.bijections(automaton)
     if not group.is_solvable:
         return Depth(name, None, "the group of its bijections is not solvable")
@@ -150,6 +172,14 @@ def _krohn_rhodes(facts: Algebra) -> Depth:
     layers = sum(1 + max(_length(component.group) for component in level) for level in cascade.levels)
     levels = len(cascade.levels)
     return Depth(name, layers + levels - 1, f"{levels} level{'s' * (levels > 1)} of its holonomy decomposition")
+
+
+def _log(facts: Algebra, length: int) -> Depth:
+    try:
+        require_small(facts.automaton, None if facts.group is None else smallest_action(facts.automaton.maps))
+    except ArgumentError as error:
+        return Depth("log", None, str(error))
+    return Depth("log", depth(length), f"⌈log₂ {length}⌉; any automaton")
 
 
 def _length(group: PermutationGroup) -> int:

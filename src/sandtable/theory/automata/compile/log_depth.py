@@ -44,8 +44,8 @@ def log_depth(
     of the earlier map), `read="any"` (another coordinate than q_0), `product="f(q)"` (the display in Lemma 14).
     `sharpness` multiplies γ.
     """
+    require_small(automaton)
     n, tokens = automaton.n_states, automaton.n_tokens
-    _require_units(n * n)
     pads = [(start,) * n for start in range(n)]
     program = _program(
         [*automaton.maps, *pads], n, length, part(composition(n, product=product), *_slots(n)), turn, values, sharpness
@@ -64,16 +64,13 @@ def log_depth(
 
 def by_points(automaton: Automaton, length: int, action: SmallAction) -> Compiled:
     """The same for bijections, on the points of `action`: one kind of pad, which holds the identity."""
+    require_small(automaton, action)
     points, tokens = len(action.points[0]), automaton.n_tokens
-    orbits = _orbits(action.points)
-    pairs = [(q, image) for q in range(points) for image in orbits[q]]
-    _require_units(len(pairs))
+    pairs = _pairs(action)
     compose = part(composition(points, pairs=pairs), *_slots(points))
     program = _program([*action.points, tuple(range(points))], points, length, compose)
     if action.is_smaller:
-        base = PermutationGroup.generated(action.points).chain.base or (0,)  # no point is needed to tell one element
-        if points ** len(base) > MOST_CODES:
-            raise ArgumentError(f"a group on {points} points with a base of {len(base)}: too many codes to read")
+        base = _base(action)
         elements = {tuple(on_points[x] for x in base): on_states for on_points, on_states in action.elements().items()}
         identity = tuple(range(automaton.n_states))
         # Digits count from 1; what no element shows is never met.
@@ -176,6 +173,22 @@ def _digits(points: int, count: int):
     return tuples(range(points + 1), repeat=count)
 
 
-def _require_units(pairs: int) -> None:
+def _pairs(action: SmallAction) -> list[tuple[int, int]]:
+    """The pairs (q, q′) that a composition on the points must tell apart."""
+    return [(q, image) for q, images in enumerate(_orbits(action.points)) for image in images]
+
+
+def _base(action: SmallAction) -> tuple[int, ...]:
+    """Points whose images tell an element; one is looked at even where no element needs to be told."""
+    return PermutationGroup.generated(action.points).chain.base or (0,)
+
+
+def require_small(automaton: Automaton, action: SmallAction | None = None) -> None:
+    """An `ArgumentError` where composition, on the points of `action` or on the states, would be too large."""
+    pairs = automaton.n_states**2 if action is None else len(_pairs(action))
     if pairs > MOST_UNITS:
         raise ArgumentError(f"composition would tell {pairs:,} pairs of states apart; at most {MOST_UNITS:,} are made")
+    if action is not None and action.is_smaller:
+        points, base = len(action.points[0]), _base(action)
+        if points ** len(base) > MOST_CODES:
+            raise ArgumentError(f"a group on {points} points with a base of {len(base)}: too many codes to read")

@@ -13,11 +13,13 @@ from sandtable.theory.automata.compile.bounds import cascade_bound, reset_bound
 from sandtable.theory.automata.compile.cascade import Cascade, compile_cascade
 from sandtable.theory.automata.compile.compiled import Compiled
 from sandtable.theory.automata.compile.counter import counter
+from sandtable.theory.automata.compile.factors import factors
 from sandtable.theory.automata.compile.grid import grid
 from sandtable.theory.automata.compile.groups import from_simulator
 from sandtable.theory.automata.compile.krohn_rhodes import holonomy_cascade, single_component
 from sandtable.theory.automata.compile.log_depth import by_points, depth, log_depth
 from sandtable.theory.automata.compile.memory import memory
+from sandtable.theory.automata.compile.side_by_side import side_by_side
 from sandtable.theory.automata.compile.simulators import Simulator, cocycle, semidirect, wreath
 from sandtable.theory.automata.holonomy import holonomy
 from sandtable.theory.automata.permutations import PermutationGroup
@@ -32,9 +34,9 @@ LISTED = 20_000
 class NotThisWay(ArgumentError):
     """The automaton does not admit the construction that was asked for."""
 
-    def __init__(self, method: str, reason: str) -> None:
-        super().__init__(f"method={method!r}: {reason}")
-        self.reason = reason
+    def __init__(self, method: str, reason: str, advice: str = "") -> None:
+        super().__init__(f"method={method!r}: {reason}{advice}")
+        self.reason, self.advice = reason, advice
 
 
 @typed
@@ -43,6 +45,7 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
 
     - "memory", "counter" (1 layer), "grid" (2): automata of that kind;
     - "cocycle", "semidirect", "wreath": bijections that generate a solvable group (its series' length);
+    - "product": what smaller automata on the same tokens tell side by side, each its shallowest way (the deepest's);
     - "permutation-reset": every token a bijection or constant; "krohn-rhodes": any solvable automaton;
     - "log": any automaton, ⌈log₂T⌉ layers;
     - "constant": the shallowest whose depth does not depend on T; "auto": the shallowest of all.
@@ -54,10 +57,10 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
         return METHODS[method](automaton, length)
     try:
         best = _shallowest_constant(automaton, length)
-    except NotThisWay:
+    except NotThisWay as error:
         if method == "constant":
             raise
-        return METHODS["log"](automaton, length)
+        return _log_after(automaton, length, error.reason)
     if method == "auto" and depth(length) < best.sizes.depth:
         with suppress(NotThisWay):
             return METHODS["log"](automaton, length)
@@ -65,14 +68,34 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
 
 
 def _shallowest_constant(automaton: Automaton, length: int) -> Compiled:
-    """The first construction of constant depth that applies: they are listed from shallow to deep."""
-    reason = ""
-    for method in ("memory", "counter", "grid", "cocycle", "permutation-reset", "krohn-rhodes"):
+    """The shallowest construction of constant depth, of several the one that is listed first.
+
+    Memories, counters and corridors cannot be had in fewer layers, nor groups in fewer than their derived series has
+    steps. Of the others only the cascade of an automaton can have fewer layers than those of its factors, and none has
+    fewer than three but those that are found before it.
+    """
+    best, refusal = None, NotThisWay("constant", "")
+    for method in ("memory", "counter", "grid", "cocycle", "product", "permutation-reset", "krohn-rhodes"):
         try:
-            return METHODS[method](automaton, length)
+            made = METHODS[method](automaton, length)
         except NotThisWay as error:
-            reason = error.reason
-    raise NotThisWay("constant", reason)  # that of the construction for everything solvable
+            refusal = NotThisWay("constant", error.reason, error.advice)
+            continue
+        if best is None or made.sizes.depth < best.sizes.depth:
+            best = made
+        if method != "product" or best.sizes.depth <= 3:
+            return best
+    if best is None:
+        raise refusal  # that of the construction for everything solvable
+    return best
+
+
+def _log_after(automaton: Automaton, length: int, reason: str) -> Compiled:
+    """By doubling; where that is too large as well, both reasons."""
+    try:
+        return METHODS["log"](automaton, length)
+    except NotThisWay as error:
+        raise NotThisWay("auto", f"{error.reason}; and no constant depth: {reason}") from None
 
 
 # -- one construction each -------------------------------------------------------------------------------------------
@@ -110,6 +133,19 @@ def _group(method: str, simulator: Callable[[PermutationGroup, int], Simulator])
         return _within_sizes(method, lambda: from_simulator(automaton, length, simulator(group, length), method))
 
     return build
+
+
+def _product(automaton: Automaton, length: int) -> Compiled:
+    def build() -> Compiled:
+        partitions = factors(automaton)
+        if len(partitions) == 1:
+            raise NotThisWay("product", f"{_name(automaton)} is not told by smaller automata side by side")
+        try:
+            return side_by_side(automaton, length, partitions, _shallowest_constant)
+        except NotThisWay as error:
+            raise NotThisWay("product", f"of a factor: {error.reason}") from None
+
+    return _within_sizes("product", build)
 
 
 def _permutation_reset(automaton: Automaton, length: int) -> Compiled:
@@ -172,6 +208,7 @@ METHODS: dict[str, Callable[[Automaton, int], Compiled]] = {
     "cocycle": _group("cocycle", cocycle),
     "semidirect": _group("semidirect", semidirect),
     "wreath": _group("wreath", wreath),
+    "product": _product,
     "permutation-reset": _permutation_reset,
     "krohn-rhodes": _krohn_rhodes,
     "log": _log,
@@ -184,9 +221,11 @@ def _require_solvable(method: str, automaton: Automaton, found: Obstacle | None)
         raise NotThisWay(
             method,
             f"{_name(automaton)} is non-solvable: {found.text(automaton)}; no depth that does not "
-            "grow with the length is known for it, use method='log'",
+            "grow with the length is known for it",
+            advice=", use method='log'",
         )
 
 
 def _name(automaton: Automaton) -> str:
-    return automaton.name or f"this automaton of {automaton.n_states} states"
+    count = automaton.n_states
+    return automaton.name or f"this automaton of {count} state{'s' * (count > 1)}"
