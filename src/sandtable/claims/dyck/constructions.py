@@ -9,15 +9,13 @@ import numpy as np
 import torch
 
 from sandtable.claims.dyck.setting import PAIRS, PATTERN, SIZE, TYPES, WORLD, attention_maps, pattern, variation, wen
-from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, statistic
+from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, orders, statistic
 from sandtable.lab.figures import comparison
 from sandtable.models import Transformer
 from sandtable.theory import dyck as theory
 from sandtable.theory.dyck.baselines import random_variation
+from sandtable.theory.dyck.checking import EXACT
 from sandtable.worlds import Batch, DyckPrefixes
-
-EXACT = 1e-6
-"""Of errors in float64: rounding is amplified by the table of the first layer and by the reader of the stack."""
 
 # -- uniform attention -----------------------------------------------------------------------------------------------
 
@@ -98,14 +96,14 @@ class Random:
 @claim(
     id="dyck/random-attention-is-exact",
     statement=(
-        "Second-layer scores drawn at random and projected to balance — 249 of 289 dimensions are free for two types "
-        "and depth four — all give exact models, whose attention patterns differ by more than random patterns do."
+        "Second-layer scores drawn from N(0, 1.5²) and projected to balance — 249 of 289 dimensions are free for two "
+        "types and depth four — all give exact models, whose attention patterns differ by more than random patterns do."
     ),
     source=wen("Theorem 2.2.1, sufficiency; section 2.2.3 for the variation of attention"),
     scales={"smoke": Random(samples=20, longest=5, long=60), "desk": Random()},
     controls=(
         Control("scores not balanced", {"balanced": False}, ("all prefixes", "long prefixes")),
-        Control("scores of size 0.3", {"scale": 0.3}, ("variation of attention",)),
+        Control("scores of size 0.5", {"scale": 0.5}, ("variation of attention",)),
         Control("no condition on the scores", {"condition": False}, ("free dimensions",)),
     ),
 )
@@ -165,17 +163,25 @@ class Misleading:
     scale: float = 6.0
     attention: str = "misleading"
     uniform: str = "uniform"
-    threshold: float = 0.0025  # about e^−6: a reader that takes any trace of an opener for an open bracket
+    thresholds: tuple[float, float] = (1.0, 1.0)
+    """Of the two readers: from which share of the least weight of a top it takes a bracket for open."""
     closers: float = 1.0
+
+
+SPECIFIED = {"closers": (0.0016, 0.43), "top": (0.35, None), "without": (0.59, 0.76)}
+"""Misleading and uniform, where the reader of the first takes any trace for an open bracket, and that of the second
+only the full weight."""
+TRACE = 0.0025
+"""About e^−6: a reader that takes any trace of an opener for an open bracket."""
 
 
 @claim(
     id="dyck/misleading-attention",
     statement=(
-        "An exact model can look like a stack and hide what it needs: its closers attend to openers of the right "
-        "depth (0.16 % of attention goes to closers, 35 % to the last open bracket), yet without the attention to "
-        "closers it closes 59 % of brackets rightly after a closer; under uniform attention 43 % goes there and "
-        "76 % are closed rightly without it."
+        "Attention can look like a stack and hide what it needs. On prefixes of 60 brackets an exact model sends 35 % "
+        "of the attention of its closers to the last open bracket and 0.16 % to closers, an exact model with uniform "
+        "attention 43 % to closers; and yet, with one reader for both, each loses the same without the attention to "
+        "closers: whatever was opened then counts as open, and three quarters of brackets are closed rightly."
     ),
     source=wen("Theorem 2.2.1, a construction that looks like a stack"),
     scales={"smoke": Misleading(rows=400), "desk": Misleading(rows=1500)},
@@ -183,57 +189,78 @@ class Misleading:
         Control(
             "the two models exchanged",
             {"attention": "uniform", "uniform": "misleading"},
-            ("attention to closers", "attention to the last open bracket", "uniform: attention to closers"),
+            (
+                "attention to closers",
+                "attention to the last open bracket",
+                "more than uniform attention to the last open bracket",
+                "uniform: attention to closers",
+            ),
         ),
-        Control("short prefixes", {"length": 8}, ("right without closers", "uniform: right without closers")),
-        Control("values of closers a tenth smaller", {"closers": 0.9}, ("right with closers",)),
+        Control(
+            "a reader of traces for one, of full weights for the other",
+            {"thresholds": (TRACE, 1.0)},
+            ("right without closers, less uniform", "uniform: right without closers, as counted"),
+        ),
+        Control("values of closers half as large", {"closers": 0.5}, ("right with closers",)),
     ),
 )
 def misleading(settings: Misleading, lab: Lab) -> Evidence:
     world = DyckPrefixes(**SIZE, length=settings.length)
     batch = world.sample(settings.rows, lab.generator(lab.seeds[0], "rows"))
     asked = world.brackets.closes(batch.x) & (batch.latents["depth"] > 0)
-    found = {name: _ablated(settings, name, batch, asked) for name in (settings.attention, settings.uniform)}
-    look, flat = found[settings.attention], found[settings.uniform]
-    published = [
-        ["closers attended to", 0.0016, 0.43],
-        ["last open bracket", 0.35, None],
-        ["without closers", 0.59, 0.76],
-    ]
-    measured = [(look[key].mean(), flat[key].mean()) for key in ("closers", "top", "without")]
+    batch, asked = batch[asked.any(1)], asked[asked.any(1)]
+    names = settings.attention, settings.uniform
+    look, flat = (_ablated(settings, *kind, batch, asked) for kind in zip(names, settings.thresholds, strict=True))
+    traces = [_ablated(settings, name, TRACE, batch, asked)["without"].mean() for name in names]
+    counted = _row_means(_counted(batch, settings.thresholds[0]), asked)
+    labels = {"closers": "attention to closers", "top": "to the last open bracket", "without": "right without closers"}
+    rows = [[labels[key], a, look[key].mean(), b, flat[key].mean()] for key, (a, b) in SPECIFIED.items()]
     return Evidence(
         [
-            exact("right with closers", look["with"], 1.0, unit="prompt"),
+            exact("right with closers", np.stack([look["with"], flat["with"]]), 1.0, unit="prompt"),
             agrees("attention to closers", look["closers"], 0.0016, relative=0.1, unit="prompt"),
             agrees("attention to the last open bracket", look["top"], 0.35, relative=0.12, unit="prompt"),
-            agrees("right without closers", look["without"], 0.59, within=0.08, shift=0.3, unit="prompt"),
+            orders(
+                "more than uniform attention to the last open bracket",
+                look["top"],
+                flat["top"],
+                margin=0.2,
+                unit="prompt",
+            ),
             agrees("uniform: attention to closers", flat["closers"], 0.43, relative=0.1, unit="prompt"),
-            agrees("uniform: right without closers", flat["without"], 0.76, within=0.08, shift=0.3, unit="prompt"),
+            exact("uniform: right without closers, as counted", flat["without"], counted, atol=1e-9, unit="prompt"),
+            agrees(
+                "right without closers, less uniform",
+                look["without"] - flat["without"],
+                0.0,
+                within=0.01,
+                shift_absolute=0.1,
+                unit="prompt",
+            ),
         ],
         figures={
             "attention": lambda: _three_maps("Which one is the stack? (boxes: last open bracket)"),
             "without closers": lambda: comparison(
                 [
-                    (f"{name}: {label}", float(found[name][key].mean()), *_range(found[name][key]), predicted)
-                    for name, values in (("misleading", (0.0016, 0.59)), ("uniform", (0.43, 0.76)))
-                    if name in found
-                    for label, key, predicted in zip(
-                        ("attention to closers", "right without it"), ("closers", "without"), values, strict=True
-                    )
+                    (f"{name}: {label}", float(found[key].mean()), *_range(found[key]), None)
+                    for name, found in (("misleading", look), ("uniform", flat))
+                    for key, label in labels.items()
                 ],
-                title="Little attention, much needed",
+                title="Little attention, as much needed",
                 xlabel="share",
             ),
         },
         tables={
             "misleading and uniform": Table(
-                ["quantity", "misleading, expected", "misleading", "uniform, expected", "uniform"],
-                [[label, a, x, b, y] for (label, a, b), (x, y) in zip(published, measured, strict=True)],
+                ["quantity", "misleading, specified", "misleading", "uniform, specified", "uniform"],
+                [*rows, ["the same, traces read as open", 0.59, traces[0], None, traces[1]]],
             )
         },
         notes=[
-            "Shares are over closers that leave a bracket open; ties between closers count half. The expected numbers "
-            "are those of an earlier computation that did not state its length; 60 brackets match all of them."
+            "Shares are over closers that leave a bracket open; ties between closers count half. They depend on the "
+            "length: the longer the prefix, the more has been opened. The specified contrast of 59 and 76 % compares a "
+            f"reader of traces (threshold {TRACE}) on misleading attention with one of full weights on uniform "
+            "attention; it is the readers', and not that of attention."
         ],
     )
 
@@ -243,38 +270,58 @@ def _range(values: np.ndarray) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def _ablated(settings: Misleading, name: str, batch: Batch, asked: torch.Tensor) -> dict[str, np.ndarray]:
+def _ablated(
+    settings: Misleading, name: str, threshold: float, batch: Batch, asked: torch.Tensor
+) -> dict[str, np.ndarray]:
     """Per row: attention to closers and to the top, and how often the right closer wins, with and without closers."""
     if name == "uniform":
-        scores, threshold = theory.uniform_scores(**SIZE), 1.0
+        scores = theory.uniform_scores(**SIZE)
     else:
-        scores, threshold = theory.misleading_scores(**SIZE, scale=settings.scale), settings.threshold
+        scores = theory.misleading_scores(**SIZE, scale=settings.scale)
     model = theory.from_scores(scores, **SIZE, threshold=threshold)
     model = _closers_scaled(model, settings.closers, **SIZE)
-    rows = asked.any(1)
-    x, asked = batch.x[rows], asked[rows]
-    top, opener = batch.latents["top"][rows], batch.latents["opener"][rows]
+    top = batch.latents["top"]
     blind = scores.clone()
     blind[PAIRS : 2 * PAIRS] = -1000.0
-    plain, found = model(x, want=(PATTERN,))
+    plain, found = model(batch.x, want=(PATTERN,))
     attention = found[PATTERN][:, 0]
-    closers = (attention * WORLD.brackets.closes(x)[:, None]).sum(-1)
-    on_top = attention.gather(-1, opener.clamp(min=0)[..., None])[..., 0]
-    without = theory.with_scores(model, blind, **SIZE)(x)
     shares = {
-        "closers": closers,
-        "top": on_top,
+        "closers": (attention * WORLD.brackets.closes(batch.x)[:, None]).sum(-1),
+        "top": attention.gather(-1, batch.latents["opener"].clamp(min=0)[..., None])[..., 0],
         "with": _right(plain, top),
-        "without": _right(without, top),
+        "without": _right(theory.with_scores(model, blind, **SIZE)(batch.x), top),
     }
-    count = asked.sum(1)
-    return {key: ((value * asked).sum(1) / count).numpy() for key, value in shares.items()}
+    return {key: _row_means(value, asked) for key, value in shares.items()}
+
+
+def _row_means(values: torch.Tensor, asked: torch.Tensor) -> np.ndarray:
+    return ((values * asked).sum(1) / asked.sum(1)).numpy()
+
+
+def _counted(batch: Batch, threshold: float) -> torch.Tensor:
+    """Whether the right closer wins where all openers count and no closer does: by counting, without a model.
+
+    With n_p openers of pair p so far, p weighs n_p / √(Σ n² + 1) under uniform attention; it is open from θ/√(d + 1)
+    on, the least weight of a top at depth d times the threshold, and below that in proportion.
+    """
+    opens = torch.nn.functional.one_hot(batch.latents["symbol"], 2 * PAIRS + 1)[..., :PAIRS].double()
+    n = opens.cumsum(1)
+    depth, top = batch.latents["depth"], batch.latents["top"].clamp(min=0)
+    level = (depth - 1).clamp(min=0)[..., None, None].expand(-1, -1, TYPES, 1)
+    weight = n.unflatten(-1, (TYPES, -1)).gather(-1, level)[..., 0] / (n.square().sum(-1, keepdim=True) + 1).sqrt()
+    said = (weight * (depth + 1).sqrt()[..., None] / threshold).clamp(max=1.0)
+    right = said.gather(-1, top[..., None])[..., 0]
+    wrong = said.sum(-1) - right
+    return _wins(right, wrong)
 
 
 def _right(out: torch.Tensor, top: torch.Tensor) -> torch.Tensor:
     """1 where the right closer has the largest score, ½ where it shares it (two types), else 0."""
     right = out.gather(-1, TYPES + top.clamp(min=0)[..., None])[..., 0]
-    wrong = out[..., TYPES:].sum(-1) - right
+    return _wins(right, out[..., TYPES:].sum(-1) - right)
+
+
+def _wins(right: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
     return (right > wrong + 1e-6).double() + 0.5 * ((right - wrong).abs() <= 1e-6).double()
 
 

@@ -2,7 +2,16 @@
 
 Left out, because nothing can be measured: letters used twice, "row" for "column" in Definition 2.2.6, dimensions that
 forget the start token, 𝒞·(…) for 𝒞 + (…), Lemma 2.2.20's [I, −I]ᵀ (which has the wrong shape to be multiplied), and
-strings that print differently in two copies of one text.
+strings that print differently in two copies of one text. Nor are slips claims that name what does not exist, or not
+what is meant, so that the corrected form is the only one that can be computed:
+
+- the necessity proof has ã_2 with W_V X_{:,N+1} for W_V X_{:,i}, ends with e(τ_{2j+1,d}) for the closer e(τ_{2j,d}),
+  and asks P⊥ W_V e ≠ 0 of t ∈ [k], though closers need it too (t ∈ [2k]);
+- Theorem 2.2.2 lets d' be 0, which takes closers of depth −1, and d be 1, where no bracket is open to be closed: d'
+  runs from 1 to D and d from 2;
+- S is defined with the query τ_{2j,d}, and Q, P and the proof take τ_{2j,d−1}; eq. 2.80 has an opener of depth d' − 1;
+  Q takes i ∈ [k] and is called with 2j; t' minimises a vector where its norm is meant, and Corollary 2.2.2 has P_{d,i}
+  for P_{d,j}.
 """
 
 from __future__ import annotations
@@ -29,23 +38,26 @@ from sandtable.worlds import DyckPrefixes
 class Indices:
     depth_of: str = "pair"
     closers: str = "depth 1 to D − 1"
+    direction: str = "(t − 1)D + d"
 
 
 @claim(
     id="dyck/symbols",
     statement=(
-        "Numbered by type and by the depth of their pair, all 2kD brackets have an index of their own, and the balance "
-        "condition names only brackets that exist when closers range over depths 1 to D − 1."
+        "Numbered by type and by the depth of their pair, all 2kD brackets have an index of their own, the balance "
+        "condition names only brackets that exist when closers range over depths 1 to D − 1, and the kD directions of "
+        "the stack are b_{(t−1)D+d}."
     ),
-    source=wen("eqs. 2.47 and 2.55, indices corrected"),
+    source=wen("eqs. 2.47 and 2.55 and the proof of Theorem 2.2.1, indices corrected"),
     scales={"smoke": Indices(), "desk": Indices()},
     controls=(
         Control("depth after the token", {"depth_of": "token"}, ("different indices",)),
         Control("closers of depth 1 to D", {"closers": "depth 1 to D"}, ("brackets that do not exist",)),
+        Control("types from one on", {"direction": "tD + d"}, ("places of the stack's directions",)),
     ),
 )
 def symbols(settings: Indices, lab: Lab) -> Evidence:
-    different, wanted, missing = [], [], []
+    different, wanted, missing, places, directions = [], [], [], [], []
     for types, depth in product((1, 2, 3), (1, 2, 4)):
         indices = set()
         for t, c in product(range(2 * types), range(1, depth + 1)):
@@ -56,10 +68,14 @@ def symbols(settings: Indices, lab: Lab) -> Evidence:
         wanted.append(2 * types * depth)
         last = depth if settings.closers == "depth 1 to D" else depth - 1
         missing.append(sum(d > depth - 1 for d in range(1, last + 1)) * types)
+        skipped = 0 if settings.direction == "tD + d" else 1
+        places += [(t - skipped) * depth + d for t, d in product(range(1, types + 1), range(1, depth + 1))]
+        directions += range(1, types * depth + 1)
     return Evidence(
         [
             exact("different indices", different, wanted, unit="world"),
             bounded("brackets that do not exist", missing, 0.0, unit="world"),
+            exact("places of the stack's directions", places, directions, unit="direction"),
         ]
     )
 
@@ -301,6 +317,38 @@ def distances(settings: Distances, lab: Lab) -> Evidence:
     )
 
 
+@dataclass(frozen=True)
+class Told:
+    cases: tuple[tuple[int, int, float, int], ...] = ((2, 4, 0.5, 8), (3, 2, 0.3, 6), (2, 3, 0.8, 7))
+    known: str = "type and depth"
+    side: str = "openers"
+
+
+@claim(
+    id="dyck/openers-tell-the-law",
+    statement="After an opener the next-token law is a function of its type and its depth, not of its depth alone.",
+    source=wen("Theorem 2.2.1, proof of sufficiency, corrected"),
+    scales={"smoke": Told(), "desk": Told()},
+    controls=(
+        Control("the depth alone", {"known": "depth"}, ("laws that differ",)),
+        Control("after closers", {"side": "closers"}, ("laws that differ",)),
+    ),
+)
+def told(settings: Told, lab: Lab) -> Evidence:
+    spreads = []
+    for types, depth, q, length in settings.cases:
+        world = DyckPrefixes(types=types, depth=depth, q=q, length=length)
+        x = world.support().batch.x
+        law, after = world.next_token_law(x).flatten(0, 1), world.brackets.trace(x).depth.flatten()
+        token = x.flatten()
+        asked = (world.brackets.opens if settings.side == "openers" else world.brackets.closes)(token) & (after > 0)
+        kind = token * (settings.known == "type and depth")
+        for group in (kind * (depth + 1) + after)[asked].unique().tolist():
+            laws = law[asked & (kind * (depth + 1) + after == group)]
+            spreads.append(float((laws.amax(0) - laws.amin(0)).max()))
+    return Evidence([bounded("laws that differ", spreads, 1e-12, unit="symbol")])
+
+
 # -- independence ----------------------------------------------------------------------------------------------------
 
 
@@ -369,6 +417,22 @@ PRINTED = (
         statement="The balance condition ranges over closers of depths 1 to D.",
         where="eq. 2.47",
         erratum="No closer leaves depth D; the depths are 1 to D − 1.",
+    ),
+    printed(
+        "stack-directions",
+        symbols,
+        {"direction": "tD + d"},
+        statement="The directions of the stack are b_{tD+d} for types t ∈ [k] and depths d ∈ [D].",
+        where="Theorem 2.2.1, proof of sufficiency",
+        erratum="There are kD directions, and tD + d runs to (k + 1)D; (t − 1)D + d is meant.",
+    ),
+    printed(
+        "openers-tell",
+        told,
+        {"known": "depth"},
+        statement="After an opener (t odd) the next-token law is determined by its depth d.",
+        where="Theorem 2.2.1, proof of sufficiency",
+        erratum="It is determined by type and depth: the closer that may follow is that of the opener's own type.",
     ),
     printed(
         "swapped-arguments",
@@ -442,4 +506,4 @@ DEPTHWISE = Claim(
     corrected=independence.id,
 )
 
-CLAIMS = (symbols, cancels, helpers, excess, read_off, reference, distances, independence, *PRINTED, DEPTHWISE)
+CLAIMS = (symbols, cancels, helpers, excess, read_off, reference, distances, told, independence, *PRINTED, DEPTHWISE)

@@ -6,14 +6,15 @@ Frobenius distance of two such patterns.
 
 from __future__ import annotations
 
-from fractions import Fraction
+import numpy as np
+from scipy.special import digamma
 
 from sandtable.arguments import whole
 
 
 def harmonic(n: int) -> float:
-    """H_n = 1 + 1/2 + … + 1/n."""
-    return float(sum(Fraction(1, i) for i in range(1, whole("n", n, least=0) + 1)))
+    """H_n = 1 + 1/2 + … + 1/n = ψ(n + 1) + γ."""
+    return float(digamma(whole("n", n, least=0) + 1.0) + np.euler_gamma)
 
 
 def random_variation(positions: int) -> float:

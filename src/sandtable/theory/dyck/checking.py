@@ -49,9 +49,9 @@ def errors(
 
 @typed
 def check(
-    model: nn.Module, world: DyckPrefixes, *, longest: int = 9, long: int = 0, rows: int = 4, seed: int = 0
+    model: nn.Module, world: DyckPrefixes, *, longest: int = 8, long: int = 500, rows: int = 4, seed: int = 0
 ) -> Checked:
-    """Compare at every prefix of at most `longest` brackets, and at `rows` random ones of `long` brackets.
+    """Compare at every prefix of at most `longest` brackets, and at `rows` random ones of `long` brackets (0: none).
 
     A causal model answers for all beginnings of a row at once, so the prefixes of `longest` brackets suffice. Where
     these are too short to reach the full depth, `world.reference` does.

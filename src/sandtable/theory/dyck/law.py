@@ -39,10 +39,8 @@ def bayes_losses(world: DyckPrefixes | DyckWords, loss: str = "squared") -> Floa
     depends on how many brackets have come: one row for each number of them.
     """
     one_of("loss", loss, LOSSES)
-    opens, k = (
-        instance("world", world, (DyckPrefixes, DyckWords), "a DyckPrefixes or DyckWords").opening.clone(),
-        world.types,
-    )
+    instance("world", world, (DyckPrefixes, DyckWords), "a DyckPrefixes or DyckWords")
+    opens, k = world.opening.clone(), world.types
     opens[:, 0] = 1.0
     closes = 1 - opens
     if loss == "squared":
