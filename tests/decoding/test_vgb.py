@@ -6,7 +6,7 @@ import torch
 from small_trees import Children, distance, network_tree, normalised, random_tree, random_values
 
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import Hidden, Predicate, vgb
+from sandtable.decoding import Hidden, Predicate, nodes, vgb
 
 ROWS = {"table": 6_000, "network": 2_000}
 NEAR = {"table": 0.03, "network": 0.05}
@@ -166,6 +166,39 @@ def test_the_bill(kind):
     )
 
 
+@pytest.mark.parametrize("kind", TREES)
+@pytest.mark.parametrize("children", ["all", "top_k", "rejection"])
+def test_a_small_cache_costs_queries_and_changes_nothing_else(kind, children):
+    tree = TREES[kind]
+    values, _ = values_of(tree)
+    options = dict(rows=40, steps=60, returns="last", max_restarts=3, children=children, k=1, bound=2.0)
+    large, small, none = (run(tree, values, **options, **way) for way in ({}, dict(cache_size=60), dict(cache=False)))
+    assert large.rows == small.rows == none.rows
+    assert torch.allclose(large.score, small.score, equal_nan=True)
+    assert large.passes < small.passes
+    if children == "rejection":  # a proposal is a query, whoever holds the law
+        assert torch.equal(large.queries, small.queries)
+    else:
+        assert large.queries.sum() < small.queries.sum() < none.queries.sum()
+    assert run(tree, values, **(options | dict(rows=5)), cache_size=1).rows == large.rows[:5]
+
+
+def test_laws_that_are_held_are_bounded(monkeypatch):
+    """Sixty numbers, for laws of three tokens with three values: ten of them, however long the walk."""
+    made = []
+    monkeypatch.setattr(nodes, "_HELD", 60)
+    known = nodes.Nodes.__init__
+    monkeypatch.setattr(nodes.Nodes, "__init__", lambda self, *a, **k: (made.append(self), known(self, *a, **k))[1])
+    tree = random_tree(3, 6, seed=4)
+    run(tree, dict.fromkeys(tree.nodes, 1.0), rows=2, steps=300, returns="last")
+    (kept,) = made
+    assert kept.most == len(kept.law) == len(kept.values) == 10
+    assert len(kept.known) > 30
+    held = kept.known.nonzero()[:, 0]
+    assert torch.equal(kept.owner[kept.slot[held]], held)
+    assert len(held) == 10
+
+
 def test_a_verifier_that_reads_hidden_states_sees_those_of_the_prefix():
     tree = network_tree(3, 3, eos=2, seed=8)
     known = {}
@@ -232,6 +265,9 @@ def test_dead_roots_and_short_walks_fail():
         (dict(max_restarts=-1), "max_restarts=-1"),
         (dict(max_tries=0), "max_tries=0"),
         (dict(floor=-1), "floor=-1"),
+        (dict(lazy="no"), "lazy='no': must be True or False"),
+        (dict(cache="no"), "cache='no': must be True or False"),
+        (dict(cache_size=0), "cache_size=0"),
     ],
 )
 def test_bad_input_gets_one_clear_line(options, message):

@@ -32,6 +32,7 @@ def vgb(
     max_restarts: int = 100,
     max_tries: int = 1000,
     cache: bool = True,
+    cache_size: int | None = None,
 ) -> Generation:
     """From prefix y move to the parent with weight V̂(y), to the child y∘t with weight p(t | y) · V̂(y∘t).
 
@@ -55,8 +56,10 @@ def vgb(
     - "rejection": the same with no child listed in advance, for any vocabulary.
     `bound` is needed where values are not probabilities. `floor` lifts V̂ at inner nodes, where a zero cuts the tree.
 
-    A query is a prefix whose next-token law is asked for, or with "rejection" a proposal drawn from it; with `cache` a
-    node is asked about once. `steps`, `leaf_hits` and `restarts` are reported for every row.
+    A query is a prefix whose next-token law is asked for, or with "rejection" a proposal drawn from it. With `cache` a
+    node is asked about once, while its law is among the `cache_size` last used of a batch (by default as many as take
+    256 MiB in float32): fewer cost more queries, and change nothing else. `steps`, `leaf_hits` and `restarts` are
+    reported for every row.
     """
     steps = 8 * call.max_tokens**2 if steps is None else whole("steps", steps)
     lazy, cache = flag("lazy", lazy), flag("cache", cache)
@@ -68,7 +71,8 @@ def vgb(
     session, values = call.session, Values.of(call, leaf_value, floor)
     listed = {"all": call.model.vocab_size, "top_k": whole("k", k), "rejection": 0}[children]
     most = 1.0 if children == "all" else values.bound(bound)
-    nodes = Nodes(call, values, listed, most, remember=cache)
+    held = None if cache_size is None else whole("cache_size", cache_size)
+    nodes = Nodes(call, values, listed, most, remember=cache, most=held)
     roots = torch.arange(len(session), device=call.ends.device)
 
     def time(rows: Tensor) -> Tensor:
