@@ -8,8 +8,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from sandtable.cli import main
-from sandtable.cli.decode import parse_arms
-from sandtable.decoding import Trace
+from sandtable.cli.decode import PROBE_PROMPTS, parse_arms
+from sandtable.decoding import ProbeVerifier, Trace
 
 QUICK = ["decode", "--task", "dyck", "--steps", "60", "-n", "30", "--repeats", "2", "--quiet"]
 
@@ -33,7 +33,7 @@ def test_a_method_with_a_probe_trained_on_the_spot(store, tmp_path, capsys):
     assert arm["arm"] == "backtrack quota=2 stride=3"
     assert 0 <= arm["accuracy"] <= 1 <= arm["diversity"] <= 2
     assert arm["queries"] >= arm["erased"] >= arm["backtracks"] > 0
-    assert 0.5 < record["probe_accuracy"] <= 1
+    assert 0.5 < record["probe_accuracy"]["probe"] <= 1
     with safe_open(tmp_path / "probe.safetensors", framework="pt") as file:
         assert file.metadata()
     again = run([*QUICK, *store, "--json", "--verifier", str(tmp_path / "probe.safetensors")], capsys)
@@ -58,6 +58,46 @@ def test_a_comparison_draws_its_frontier(store, tmp_path, capsys):
     assert (tmp_path / "frontier.svg").read_text().startswith("<svg")
     for name in ("ancestral top_p=0.5", "tokenwise", "vgb steps=50"):
         assert name in out
+
+
+def test_arms_multiply_and_bring_their_own_verifiers(store, tmp_path, capsys):
+    arms = "ancestral top_p=0.5|1.0; backtrack quota=1|2 layer=1|2; backtrack depth=2; tokenwise verifier=truth|random"
+    run([*QUICK, *store, "--compare", arms, "--runs", "2", "-o", str(tmp_path)], capsys)
+    record = json.loads((tmp_path / "decode.json").read_text())
+    assert [arm["arm"] for arm in record["arms"]] == [
+        "ancestral top_p=0.5", "ancestral top_p=1.0",
+        "backtrack quota=1 layer=1", "backtrack quota=1 layer=2",
+        "backtrack quota=2 layer=1", "backtrack quota=2 layer=2",
+        "backtrack depth=2", "tokenwise verifier=truth", "tokenwise verifier=random",
+    ]  # fmt: skip
+    by_arm = {arm["arm"]: arm for arm in record["arms"]}
+    assert set(record["probe_accuracy"]) == {"probe layer 1", "probe layer 2", "probe depth 2"}
+    for name in record["probe_accuracy"]:
+        assert (tmp_path / f"{name.replace(' ', '-')}.safetensors").is_file()
+    assert by_arm["tokenwise verifier=truth"]["accuracy"] == 1 > by_arm["tokenwise verifier=random"]["accuracy"]
+    for arm in record["arms"]:
+        one, two = (row["queries"] for row in record["rows"] if row["arm"] == arm["arm"])
+        assert arm["queries"] == (one + two) / 2
+        assert arm["queries_std"] == pytest.approx(abs(one - two) / 2**0.5)
+        assert arm["queries_se"] == pytest.approx(abs(one - two) / 2)
+
+
+def test_walks_need_no_number_of_steps(store, capsys):
+    (arm,) = json.loads(run([*QUICK, *store, "--method", "vgb", "--verifier", "truth", "--json"], capsys))["arms"]
+    assert (arm["accuracy"], arm["failed"]) == (1, 0)
+
+
+def test_append_has_the_threshold_of_the_paper_and_blocks_a_probe_of_lines(store, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(PROBE_PROMPTS, "AppendTask", (2, 12, "train"))
+    quick = ["--task", "append", "--steps", "60", "-n", "1", "--repeats", "2", "--quiet"]
+    arms = "backtrack max_tokens=40; backtrack threshold=0.1 max_tokens=40; block-best-of-n n=2 max_blocks=2"
+    run(["decode", *quick, *store, "--compare", arms, "-o", str(tmp_path)], capsys)
+    record = json.loads((tmp_path / "decode.json").read_text())
+    assert set(record["probe_accuracy"]) == {"probe", "probe blocks"}
+    assert record["threshold"] == 0.1
+    usual, told, _ = record["arms"]
+    assert usual["queries"] == told["queries"]
+    assert ProbeVerifier.load(tmp_path / "probe-blocks.safetensors").granularity == "block"
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +144,14 @@ def test_standard_arms_take_settings_that_they_have():
         (["--task", "dyck", "--set", "quotas=3"], "quotas=3: not a setting of backtrack"),
         (["--task", "dyck", "--set", "quota"], "must be NAME=VALUE"),
         (["--task", "dyck", "--compare", ";"], "must name methods"),
+        (["--task", "dyck", "--set", "protect_prompt=maybe"], "protect_prompt='maybe': must be True or False"),
+        (["--task", "dyck", "--set", "quota=-1"], "quota=-1"),
+        (["--task", "dyck", "--compare", "vgb; backtrack quota=1|x"], "quota='x'"),
+        (["--task", "dyck", "--compare", "ancestral verifier=truth"], "ancestral asks no verifier"),
+        (["--task", "dyck", "--compare", "backtrack verifier=trut"], "did you mean 'truth'"),
+        (["--task", "dyck", "--compare", "backtrack verifier=truth layer=1"], "only a probe trained here has layer"),
+        (["--task", "dyck", "--compare", "backtrack layer=-1"], "layer=-1"),
+        (["--task", "dyck", "--depth", "0"], "--depth=0"),
         (["--task", "dyck", "--verifier", "no-such-file"], "the file of a saved probe"),
         (["--task", "dyck", "-n", "0"], "-n=0"),
         (["--task", "dyck", "--model", "gpt2"], "leave --model out"),

@@ -1,5 +1,6 @@
 """Algorithm 1 against closed forms of the i.i.d.-slip oracle and against its pseudo-code run row by row."""
 
+import itertools
 import math
 from functools import cache
 
@@ -273,7 +274,8 @@ def test_granularities_have_names():
 
 def test_a_granularity_goes_to_disk_with_its_probe(tmp_path):
     lm = decoding.TransformerModel(Transformer(3, layers=1, heads=1, width=8, mlp=8, causal=True, longest=8))
-    rows, labels = [[0, 1], [1, 2], [2, 0]] * 10, torch.tensor([0, 1, 1] * 10)
+    rows = [list(row) for row in itertools.product(range(3), repeat=3)]
+    labels = torch.arange(27) % 2
     probe = decoding.ProbeVerifier.fit(
         lm, rows, labels, torch.Generator().manual_seed(0), hidden=Hidden(1), granularity="block"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from sandtable.cli.writing import draw, plain_name
 
 if TYPE_CHECKING:
     from sandtable.decoding import Generation, LanguageModel, Verifier
-    from sandtable.decoding.tasks import Problems, Task
+    from sandtable.decoding.tasks import Examples, Problems, Task
 
 METHODS = {
     "ancestral": "ancestral",
@@ -46,13 +47,17 @@ _COSTS = ("queries", "forwards", "verifier_calls", "rejections", "backtracks", "
 
 @dataclass(frozen=True)
 class Arm:
-    """One method with its settings, as written on the command line."""
+    """One method with its settings, and the verifier that it asks, as written on the command line.
+
+    `judge` has what it says of the verifier: its name ("verifier"), and the "layer" and "depth" of a probe.
+    """
 
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    judge: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return " ".join([self.method, *(f"{name}={value}" for name, value in self.settings.items())])
+        return " ".join([self.method, *(f"{name}={value}" for name, value in {**self.settings, **self.judge}.items())])
 
     @property
     def decoder(self) -> Any:
@@ -62,15 +67,20 @@ class Arm:
 
     def __post_init__(self) -> None:
         one_of("--method", self.method, METHODS)
-        known = [name for name in inspect.signature(self.decoder).parameters if name not in _OURS]
-        for name in self.settings:
-            if name not in known:
-                raise ArgumentError(
-                    f"{name}={self.settings[name]}: not a setting of {self.method}, "
-                    f"which has {', '.join(known)}{nearest(name, known)}"
-                )
+        from sandtable.decoding.driver import check_settings
+
+        check_settings(self.decoder, self.settings, _OURS)
+        if self.judge and "verifier" not in inspect.signature(self.decoder).parameters:
+            raise ArgumentError(f"{', '.join(self.judge)}: {self.method} asks no verifier")
+        if "verifier" in self.judge:
+            _known_verifier(str(self.judge["verifier"]))
+            if self.judge["verifier"] != "probe" and len(self.judge) > 1:
+                raise ArgumentError(f"verifier={self.judge['verifier']}: only a probe trained here has layer and depth")
+        whole("layer", self.judge.get("layer", 0), least=0)
+        whole("depth", self.judge.get("depth", 1))
 
 
+_JUDGE = ("verifier", "layer", "depth")
 _OURS = ("lm", "prompts", "verifier", "generator", "batch_size", "trace", "progress")
 
 
@@ -91,7 +101,8 @@ def decode(
         str | None,
         typer.Option(
             metavar="ARMS",
-            help='"standard", or methods with their settings: "ancestral top_p=0.9; backtrack quota=4 top_p=0.9".',
+            help='"standard", or methods with their settings: "ancestral top_p=0.9; backtrack quota=1|2|4 top_p=0.9|1" '
+            "(a | b: each in turn, in all combinations). verifier=, layer= and depth= are settings of every arm.",
         ),
     ] = None,
     verifier: Annotated[
@@ -101,6 +112,7 @@ def decode(
         int | None, typer.Option(help="Training steps of the small model (default: what the claims use).")
     ] = None,
     layer: Annotated[int | None, typer.Option(help="Layer that the probe reads (default: the last).")] = None,
+    depth: Annotated[int, typer.Option(help="Layers of the probe itself: 1 is linear.")] = 1,
     count: Annotated[int, typer.Option("-n", help="Prompts; for append, function names.")] = 10,
     repeats: Annotated[int, typer.Option(help="Completions of every prompt.")] = 10,
     runs: Annotated[int, typer.Option(help="Times all of it is done, with other prompts and draws.")] = 1,
@@ -127,13 +139,12 @@ def decode(
     whole("--show", show, least=0)
     several("--steps", 1 if steps is None else steps)
     whole("--trace", 0 if trace is None else trace, least=0, most=count * repeats - 1)
+    whole("--depth", depth)
+    if layer is not None:
+        whole("--layer", layer, least=0)
+    _known_verifier(verifier)
     own = dict(parse_setting(text) for text in settings or ())
     arms = [Arm(method, own)] if compare is None else parse_arms(compare, task, own)
-    if verifier not in VERIFIERS and not place("--verifier", verifier).is_file():
-        raise ArgumentError(
-            f"--verifier={verifier!r}: must be {', '.join(VERIFIERS)}, or the file of a saved probe"
-            f"{nearest(verifier, VERIFIERS)}"
-        )
     from sandtable.lab import Lab, Store
     from sandtable.lab.run import plain
     from sandtable.training.pace import Pace
@@ -144,12 +155,13 @@ def decode(
         lab = Lab(store=folder, device=device, progress=say)
         work, lm = _prepared(task, model, tokenizer, lab, steps)
         kind = one_of("--kind", kind, work.kinds) if kind is not None else work.kinds[0]
-        probe = _probe(verifier, work, lm, lab, layer=layer, seed=seed, batch_size=batch_size)
+        judges = Judges(work, lm, lab, seed, batch_size, {"verifier": verifier, "layer": layer, "depth": depth})
+        for arm in arms:
+            judges.probe(arm)
         rows, example = [], None
         pace, each = Pace(), count * repeats
         for run in range(runs):
             problems = work.draw(count, repeats, lab.generator(seed + run, "prompts"), kind=kind)
-            judge = probe or _rules(verifier, work, problems, seed + run)
             for number, arm in enumerate(arms):
                 say(f"run {run + 1}/{runs} · {arm}")
                 first = number == 0 and run == 0
@@ -158,6 +170,7 @@ def decode(
                     f"run {run + 1}/{runs} · {arm} · {done}/{total} rows"
                     + pace.words(before + done, runs * len(arms) * each)
                 )
+                judge = judges.of(arm, problems, seed + run)
                 made = _run(
                     arm, lm, problems, judge, work, seed=seed + run, batch_size=batch_size,
                     trace=first and trace is not None, progress=told,
@@ -167,11 +180,11 @@ def decode(
     target = out or folder.path("decode", f"{task}-{plain_name(model or 'small')}")
     record = {
         "task": task, "model": model or "trained here", "verifier": verifier, "kind": kind, "seed": seed, **sizes,
-        "probe_accuracy": getattr(probe, "validation_accuracy", None), "arms": _summary(arms, rows), "rows": rows,
+        "threshold": work.threshold, "probe_accuracy": judges.accuracies(), "arms": _summary(arms, rows), "rows": rows,
     }  # fmt: skip
     record = plain(record)
     folder.write_json(target / "decode.json", record)
-    files = ["decode.json", *_kept(target, folder, probe, arms, record)]
+    files = ["decode.json", *_kept(target, folder, judges, arms, record)]
     if trace is not None:
         files += _traced(target, folder, example, trace)
     if as_json:
@@ -181,7 +194,10 @@ def decode(
 
 
 def parse_arms(text: str, task: str, own: Mapping[str, Any]) -> list[Arm]:
-    """The arms of a comparison; `own` settings hold in every arm that has them and does not set them itself."""
+    """The arms of a comparison, with `a|b` for a setting those of every combination.
+
+    `own` settings hold in every arm that has them and does not set them itself.
+    """
     if text == "standard":
         best = "block-best-of-n n=2 top_p={p}" if task == "append" else "best-of-n n=2 top_p={p}"
         lines = ["greedy"]
@@ -193,10 +209,27 @@ def parse_arms(text: str, task: str, own: Mapping[str, Any]) -> list[Arm]:
         name, *words = part.split()
         bare = Arm(name)
         fitting = {k: v for k, v in own.items() if k in inspect.signature(bare.decoder).parameters}
-        arms.append(Arm(name, fitting | dict(parse_setting(word) for word in words)))
+        for chosen in itertools.product(*map(_choices, words)):
+            given = dict(parse_setting(word) for word in chosen)
+            judge = {k: given.pop(k) for k in _JUDGE if k in given}
+            arms.append(Arm(name, fitting | given, judge))
     if not arms:
         raise ArgumentError(f'--compare={text!r}: must name methods, such as "ancestral; backtrack quota=4"')
     return arms
+
+
+def _choices(word: str) -> list[str]:
+    """NAME=A|B|C as NAME=A, NAME=B and NAME=C."""
+    name, equals, values = word.partition("=")
+    return [name + equals + value for value in values.split("|")]
+
+
+def _known_verifier(name: str) -> None:
+    if name not in VERIFIERS and not place("--verifier", name).is_file():
+        raise ArgumentError(
+            f"--verifier={name!r}: must be {', '.join(VERIFIERS)}, or the file of a saved probe"
+            f"{nearest(name, VERIFIERS)}"
+        )
 
 
 def _prepared(
@@ -220,29 +253,76 @@ def _prepared(
     return task_and_model(task, lab, steps)
 
 
-def _probe(
-    verifier: str, work: Task, lm: LanguageModel, lab: Any, *, layer: int | None, seed: int, batch_size: int
-) -> Any:
-    """A trained or saved probe; None for verifiers that are rules."""
-    from sandtable.decoding import ProbeVerifier
+@dataclass
+class Judges:
+    """The verifiers of all arms; a probe is trained once for all arms that ask the same one."""
 
-    if verifier == "probe":
-        from sandtable.decoding import Hidden
-        from sandtable.decoding.tasks import train_probe
+    work: Task
+    lm: LanguageModel
+    lab: Any
+    seed: int
+    batch_size: int
+    usual: Mapping[str, Any]
+    probes: dict[str, Any] = field(default_factory=dict)
+    """By a name that says what sets a probe apart."""
+    examples: dict[bool, Examples] = field(default_factory=dict)
+    """Prefixes to train on, for tokens and for blocks."""
 
-        hidden = None if layer is None else Hidden(whole("--layer", layer, least=0))
-        count, repeats, kind = PROBE_PROMPTS[type(work).__name__]
-        problems = work.draw(count, repeats, lab.generator(seed, "probe prompts"), kind=kind)
-        lab.say("training the probe")
-        generator = lab.generator(seed, "probe")
-        return train_probe(work, lm, problems, generator, hidden=hidden, batch_size=batch_size, top_p=0.95)
-    return None if verifier in VERIFIERS else ProbeVerifier.load(verifier)
+    def of(self, arm: Arm, problems: Problems, seed: int) -> Verifier:
+        """What an arm asks about these problems."""
+        from sandtable.decoding import Random
 
+        probe = self.probe(arm)
+        if probe is not None:
+            return probe
+        return Random(seed) if self._asked(arm)["verifier"] == "random" else self.work.truth(problems)
 
-def _rules(verifier: str, work: Task, problems: Problems, seed: int) -> Verifier:
-    from sandtable.decoding import Random
+    def probe(self, arm: Arm) -> Any:
+        """The probe that an arm asks, trained here or saved; None where it asks rules, or nothing."""
+        from sandtable.decoding import Hidden, ProbeVerifier
 
-    return Random(seed) if verifier == "random" else work.truth(problems)
+        asked = self._asked(arm)
+        if "verifier" not in inspect.signature(arm.decoder).parameters or asked["verifier"] in VERIFIERS[1:]:
+            return None
+        blocks = arm.method.startswith("block") and self.work.block_probe
+        name = self._name(asked, blocks=blocks)
+        if name not in self.probes and asked["verifier"] != "probe":
+            self.probes[name] = ProbeVerifier.load(asked["verifier"])
+        elif name not in self.probes:
+            from sandtable.decoding.tasks import fit_probe
+
+            found = self._examples(blocks=blocks)
+            self.lab.say(f"training the {name}")
+            self.probes[name] = fit_probe(
+                self.lm, found, self.lab.generator(self.seed, "probe"), depth=asked["depth"],
+                granularity="block" if blocks else "token",
+                hidden=None if asked["layer"] is None else Hidden(asked["layer"]), batch_size=self.batch_size,
+            )  # fmt: skip
+        return self.probes[name]
+
+    def accuracies(self) -> dict[str, float]:
+        return {name: probe.validation_accuracy for name, probe in self.probes.items()}
+
+    def _asked(self, arm: Arm) -> dict[str, Any]:
+        return {**self.usual, **arm.judge}
+
+    def _name(self, asked: Mapping[str, Any], *, blocks: bool) -> str:
+        if asked["verifier"] != "probe":
+            return Path(asked["verifier"]).stem
+        layer = [] if asked["layer"] is None else [f"layer {asked['layer']}"]
+        depth = [] if asked["depth"] == 1 else [f"depth {asked['depth']}"]
+        return " ".join(["probe", *layer, *depth, *["blocks"] * blocks])
+
+    def _examples(self, *, blocks: bool) -> Examples:
+        if blocks not in self.examples:
+            count, repeats, kind = PROBE_PROMPTS[type(self.work).__name__]
+            problems = self.work.draw(count, repeats, self.lab.generator(self.seed, "probe prompts"), kind=kind)
+            self.lab.say("completing prompts for probes")
+            self.examples[blocks] = self.work.examples(
+                problems, self.lm, self.lab.generator(self.seed, "probe completions"),
+                blocks=blocks, batch_size=self.batch_size, top_p=0.95,
+            )  # fmt: skip
+        return self.examples[blocks]
 
 
 def _run(
@@ -260,6 +340,8 @@ def _run(
     options: dict[str, Any] = {"max_tokens": work.max_tokens, **arm.settings}
     if "verifier" in inspect.signature(arm.decoder).parameters:
         options["verifier"] = judge
+    if "threshold" in inspect.signature(arm.decoder).parameters:
+        options = {"threshold": work.threshold, **options}
     if arm.method.startswith("block"):
         options = {**work.blocks, **options}
     return arm.decoder(
@@ -280,7 +362,7 @@ def _measured(work: Task, problems: Problems, made: Generation) -> dict[str, Any
 
 
 def _summary(arms: Sequence[Arm], rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean, spread and standard error of every number over the runs, arm by arm."""
+    """Mean, standard deviation and standard error of every number over the runs, arm by arm."""
     found = []
     for arm in arms:
         own = [row for row in rows if row["arm"] == str(arm)]
@@ -288,17 +370,18 @@ def _summary(arms: Sequence[Arm], rows: Sequence[Mapping[str, Any]]) -> list[dic
         means = {name: sum(row[name] for row in own) / len(own) for name in numbers}
         squares = {name: sum((row[name] - means[name]) ** 2 for row in own) for name in numbers}
         spread = {name: math.sqrt(s / (len(own) - 1)) if len(own) > 1 else math.nan for name, s in squares.items()}
+        deviation = {f"{name}_std": value for name, value in spread.items()}
         error = {f"{name}_se": value / math.sqrt(len(own)) for name, value in spread.items()}
-        found.append({"arm": str(arm), "method": arm.method, "runs": len(own)} | means | error)
+        found.append({"arm": str(arm), "method": arm.method, "runs": len(own)} | means | deviation | error)
     return found
 
 
-def _kept(target: Path, folder: Any, probe: Any, arms: Sequence[Arm], record: Mapping[str, Any]) -> list[str]:
+def _kept(target: Path, folder: Any, judges: Judges, arms: Sequence[Arm], record: Mapping[str, Any]) -> list[str]:
     files = []
-    if probe is not None:
+    for name, probe in judges.probes.items():
+        files.append(f"{plain_name(name)}.safetensors")
         with folder.writing(target):
-            probe.save(target / "probe.safetensors")
-        files.append("probe.safetensors")
+            probe.save(target / files[-1])
     if len(arms) > 1:
         files += [file.name for file in draw(target / "frontier", _figure(record), folder)]
     return files
@@ -340,8 +423,8 @@ def _figure(record: Mapping[str, Any]) -> Any:
 
 def _print(record: Mapping[str, Any], example: Any, show: int) -> None:
     console = new_console()
-    if record["probe_accuracy"] is not None:
-        console.print(f"probe: validation accuracy {shown(record['probe_accuracy'])}")
+    for name, accuracy in record["probe_accuracy"].items():
+        console.print(f"{name}: validation accuracy {shown(accuracy)}")
     table = new_table("method", "accuracy", "diversity", "queries", "verifier calls", "backtracks", "failed", "seconds")
     names = ("accuracy", "diversity", "queries", "verifier_calls", "backtracks", "failed", "seconds")
     for arm in record["arms"]:

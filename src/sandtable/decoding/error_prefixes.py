@@ -66,8 +66,8 @@ def collect_error_prefixes(
 
     `first_error` finds the errors: `FixedLengthDyck.first_error`, or a parser of text. Right prefixes come from
     `rights(lengths, generator)`; without it they are cut from the completions themselves at the same lengths, before
-    any error, and a wrong prefix for which there is none is dropped. `sampling` (top_p, temperature, batch_size, …)
-    goes to `ancestral`.
+    any error, from different ones while there are any, and a wrong prefix for which there is none is dropped.
+    `sampling` (top_p, temperature, batch_size, …) goes to `ancestral`.
     """
     generator = as_generator(generator)
     made = ancestral(lm, prompts, max_tokens=max_tokens, generator=generator, **sampling)
@@ -96,11 +96,13 @@ def _partners(
     lengths: Int[Tensor, " wanted"],
     generator: torch.Generator,
 ) -> Int[Tensor, " wanted"]:
-    """For every length a random row that is right and generated up to there; −1 where there is none."""
+    """For every length a random row that is right and generated up to there, no row twice before each was taken once;
+    −1 where there is none."""
     partners = torch.full_like(lengths, -1)
     for length in lengths.unique().tolist():
         fits: Bool[Tensor, " row"] = (clean >= length) & (prompts < length)
         rows, wanted = fits.nonzero()[:, 0], (lengths == length).nonzero()[:, 0]
         if len(rows):
-            partners[wanted] = rows[torch.randint(len(rows), (len(wanted),), generator=generator)]
+            rounds = [torch.randperm(len(rows), generator=generator) for _ in range(-(-len(wanted) // len(rows)))]
+            partners[wanted] = rows[torch.cat(rounds)[: len(wanted)]]
     return partners

@@ -6,20 +6,21 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.decoding.ancestral import ancestral
 from sandtable.decoding.error_prefixes import collect_error_prefixes
 from sandtable.decoding.generation import Generation
 from sandtable.decoding.language_model import Hidden, LanguageModel, is_end
 from sandtable.decoding.verifiers.base import Verifier, View
 from sandtable.decoding.verifiers.probe import ProbeVerifier
 from sandtable.worlds.dyck import DyckError, FixedLengthDyck
-from sandtable.worlds.testcases import REQUESTED, TestCaseTask, first_error, token_at
+from sandtable.worlds.testcases import REQUESTED, Fault, FirstError, TestCaseTask, first_error, token_at
 
 _Tokens = Int[Tensor, "row position"]
 _PerRow = Int[Tensor, " row"]
@@ -39,6 +40,13 @@ class Problems:
         return len(self.prompts)
 
 
+class Examples(NamedTuple):
+    """Prefixes to train a verifier on: `labels` are 1 for right ones and 0 for wrong ones."""
+
+    rows: list[Int[Tensor, " position"]]
+    labels: Int[Tensor, " row"]
+
+
 class Task(Protocol):
     """`draw` makes prompts, `truth` is the rule-based verifier, `first_errors` and `measure` judge what was made."""
 
@@ -46,6 +54,10 @@ class Task(Protocol):
     """Kinds of prompts, the usual one first."""
     blocks: ClassVar[dict[str, Any]]
     """What a block is, for decoders that work block by block."""
+    block_probe: ClassVar[bool]
+    """Whether a probe for blocks is trained on other prefixes than one for tokens."""
+    threshold: ClassVar[float]
+    """The score below which a prefix is rejected, where nothing else is asked for."""
 
     @property
     def max_tokens(self) -> int: ...
@@ -66,6 +78,18 @@ class Task(Protocol):
         """Of every row, prompt included, the index of the token with which it first goes wrong; −1 if it does not."""
         ...
 
+    def examples(
+        self,
+        problems: Problems,
+        model: LanguageModel,
+        generator: torch.Generator,
+        *,
+        blocks: bool = False,
+        **sampling: Any,
+    ) -> Examples:
+        """Complete the problems and take right and wrong prefixes from what was written, of tokens or of `blocks`."""
+        ...
+
     def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
         """`accuracy`, `diversity`, `errors` by kind; costs are in the generation itself."""
         ...
@@ -83,6 +107,8 @@ class DyckTask:
     p: float = 0.8
     kinds: ClassVar[tuple[str, ...]] = ("ood", "test")
     blocks: ClassVar[dict[str, Any]] = {"boundary": 4}
+    block_probe: ClassVar[bool] = False
+    threshold: ClassVar[float] = 0.5
 
     @property
     def max_tokens(self) -> int:
@@ -106,6 +132,22 @@ class DyckTask:
         lengths: Int[Tensor, " row"],
     ) -> Int[Tensor, " row"]:
         return self.world.first_error(tokens, lengths).position
+
+    def examples(
+        self,
+        problems: Problems,
+        model: LanguageModel,
+        generator: torch.Generator,
+        *,
+        blocks: bool = False,
+        **sampling: Any,
+    ) -> Examples:
+        """Wrong prefixes end at the first error, right ones have the same lengths; blocks may end anywhere."""
+        errors = partial(self.first_errors, problems, model)
+        found = collect_error_prefixes(
+            model, problems.prompts, errors, max_tokens=self.max_tokens, generator=generator, **sampling
+        )
+        return Examples(found.rows, found.labels)
 
     def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
         valid = self.world.valid(made.tokens, made.lengths)
@@ -144,6 +186,8 @@ class AppendTask:
     max_tokens: int = 384
     kinds: ClassVar[tuple[str, ...]] = ("test", "ood", "train")
     blocks: ClassVar[dict[str, Any]] = {"boundary": "\n", "max_blocks": REQUESTED}
+    block_probe: ClassVar[bool] = True
+    threshold: ClassVar[float] = 0.1
 
     def draw(self, count: int, repeats: int, generator: torch.Generator, *, kind: str = "test") -> Problems:
         """`count` function names: new ones, words that mislead (`ood`), or those of verifier training (`train`)."""
@@ -164,13 +208,45 @@ class AppendTask:
         places = torch.full_like(lengths, -1)
         for row, (name, prompt) in enumerate(zip(problems.keys, problems.prompts, strict=True)):
             start = len(model.encode(prompt))
-            written = tokens[row, start : int(lengths[row])].tolist()
-            ended = bool(written) and bool(is_end(model, tokens[row, int(lengths[row]) - 1]))
-            error = first_error(model.decode(written), name, finished=ended)
+            error, place = _first_wrong(name, model, tokens[row, start : int(lengths[row])].tolist())
             if error is not None:
-                # An end that comes too early is the fault of the end token itself.
-                places[row] = start + min(token_at(error.position, written, model.decode), len(written) - 1)
+                places[row] = start + place
         return places
+
+    def examples(
+        self,
+        problems: Problems,
+        model: LanguageModel,
+        generator: torch.Generator,
+        *,
+        blocks: bool = False,
+        **sampling: Any,
+    ) -> Examples:
+        """A wrong prefix ends with the token of the first error, a right one at a random token before it — with the
+        prompt, where nothing is before it; anywhere, where nothing is wrong.
+
+        For `blocks`: with the newline that closes the wrong line, and with the one before it, or with the last token
+        where nothing is wrong. Completions whose only fault is that they go on are left out.
+        """
+        made = ancestral(model, problems.prompts, max_tokens=self.max_tokens, generator=generator, **sampling)
+        rows, labels = [], []
+        for name, row, start in zip(problems.keys, made.rows, made.prompts.tolist(), strict=True):
+            written = row[start:]
+            error, place = _first_wrong(name, model, written)
+            if error is not None and error.kind == Fault.EXTRA_CONTENT_AFTER_TASK_COMPLETION:
+                continue
+            last = len(written) - 1
+            if blocks:
+                lines = [i for i, token in enumerate(written) if "\n" in model.decode([token])]
+                wrong = next((i for i in lines if place <= i < last), last)
+                right = last if error is None else next((i for i in reversed(lines) if i < place), -1)
+            else:
+                wrong, free = place, last + 1 if error is None else place
+                right = int(torch.randint(free, (), generator=generator)) if free else -1
+            ends = [(right, 1)] if error is None else [(wrong, 0), (right, 1)]
+            rows += [torch.tensor(row[: start + end + 1]) for end, _ in ends]
+            labels += [label for _, label in ends]
+        return Examples(rows, torch.tensor(labels, dtype=torch.long))
 
     def measure(self, problems: Problems, made: Generation) -> dict[str, Any]:
         by_name: dict[str, list[str]] = defaultdict(list)
@@ -178,6 +254,15 @@ class AppendTask:
             by_name[name].append(text)
         found = self.suite.score(by_name)
         return {"accuracy": found["accuracy"], "diversity": found["distinct"], "errors": found["errors"]}
+
+
+def _first_wrong(name: str, model: LanguageModel, written: list[int]) -> tuple[FirstError | None, int]:
+    """The first error of what was written for a function, and the token of `written` that makes it."""
+    ended = bool(written) and bool(is_end(model, torch.tensor(written[-1])))
+    error = first_error(model.decode(written), name, finished=ended)
+    # An end that comes too early is the fault of the end token itself.
+    place = 0 if error is None else min(token_at(error.position, written, model.decode), len(written) - 1)
+    return error, place
 
 
 @dataclass(frozen=True)
@@ -196,35 +281,31 @@ class _AppendRules:
         return torch.tensor(right, dtype=torch.float64, device=view.tokens.device)
 
 
-def train_probe(
-    task: Task,
+def fit_probe(
     model: LanguageModel,
-    problems: Problems,
+    examples: Examples,
     generator: torch.Generator,
     *,
     hidden: Hidden | None = None,
     depth: int = 1,
+    granularity: str = "token",
     batch_size: int = 256,
-    **sampling: Any,
 ) -> ProbeVerifier:
-    """A verifier for `task` on the model's own hidden states (by default of its last layer): complete the problems,
-    cut at the first errors, match them by right prefixes of the same lengths, and train a classifier.
-    """
-    hidden = Hidden(getattr(model, "layers", 0)) if hidden is None else hidden
-    found = collect_error_prefixes(
-        model,
-        problems.prompts,
-        partial(task.first_errors, problems, model),
-        max_tokens=task.max_tokens,
-        generator=generator,
-        batch_size=batch_size,
-        **sampling,
-    )
-    if len(found) < LEAST_PREFIXES:
+    """A verifier on the model's own hidden states, by default of its last layer, trained on `examples` of a task."""
+    wrong = int((examples.labels == 0).sum())
+    if len(examples.rows) < LEAST_PREFIXES or not 0 < wrong < len(examples.rows):
+        why = "" if wrong else "; nothing was wrong, so that a probe has nothing to learn: ask harder prompts"
         raise ArgumentError(
-            f"problems: {len(problems)} completions gave {len(found)} right and wrong prefixes, a probe needs "
-            f"{LEAST_PREFIXES}; give more problems"
+            f"problems: their completions gave {wrong} wrong and {len(examples.rows) - wrong} right prefixes, a probe "
+            f"needs {LEAST_PREFIXES} and both kinds{why or '; give more problems'}"
         )
     return ProbeVerifier.fit(
-        model, found.rows, found.labels, generator, hidden=hidden, depth=depth, batch_size=batch_size
+        model,
+        examples.rows,
+        examples.labels,
+        generator,
+        hidden=Hidden(getattr(model, "layers", 0)) if hidden is None else hidden,
+        depth=depth,
+        granularity=granularity,
+        batch_size=batch_size,
     )

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, shown, typed, whole
 from sandtable.bridges.huggingface.loading import load_model
 from sandtable.bridges.huggingface.sessions import HuggingFaceSession, RecomputeSession
 from sandtable.bridges.huggingface.sight import sight_of
@@ -89,7 +89,8 @@ class HuggingFaceModel(WithWords):
     def _ends(self, eos: Any) -> list[int]:
         if isinstance(eos, str) and eos == NO_EOS:
             return []
-        if eos is None:
+        own = eos is None
+        if own:
             named = (getattr(self.network, "generation_config", None), self.network.config, self.tokenizer)
             found = (getattr(each, "eos_token_id", None) for each in named)
             eos = next((each for each in found if each is not None), None)
@@ -99,6 +100,12 @@ class HuggingFaceModel(WithWords):
                 "pass eos=ID, or eos='none' to run to max_tokens"
             )
         ends = eos if isinstance(eos, Sequence) and not isinstance(eos, str) else [eos]
+        for each in ends if own else ():
+            if each not in range(self.vocab_size):
+                raise ArgumentError(
+                    f"eos: the model's own end token {shown(each)} is outside its vocabulary of {self.vocab_size}; "
+                    "pass eos=ID, or eos='none' to run to max_tokens"
+                )
         return [whole("eos", each, least=0, most=self.vocab_size - 1) for each in ends]
 
     @property

@@ -73,7 +73,17 @@ class ProbeVerifier:
         batch_size: int = 64,
         **training: Any,
     ) -> ProbeVerifier:
-        """Train on prefixes `rows` with label 1 (right) or 0 (wrong); `training` goes to `probes.train_classifier`."""
+        """Train on prefixes `rows` with label 1 (right) or 0 (wrong); `training` goes to `probes.train_classifier`.
+
+        A prefix that comes more than once is used once, so that none is trained on and validated with.
+        """
+        if not len(rows):
+            raise ArgumentError(
+                "rows=[]: a probe needs right and wrong prefixes; collect_error_prefixes finds none where nothing is "
+                "wrong, or nothing right is as long as what is wrong"
+            )
+        kept = sorted({tuple(map(int, row)): number for number, row in reversed(list(enumerate(rows)))}.values())
+        rows, labels = [rows[number] for number in kept], torch.as_tensor(labels)[kept]
         states = hidden_states(lm, rows, hidden, batch_size=batch_size)
         made = cls.of(lm, rows[0], train_classifier(states, labels, generator, **training), hidden)
         return replace(made, granularity=one_of("granularity", granularity, GRANULARITIES))
