@@ -125,7 +125,7 @@ def lda_speed(
     batch = default_batch(cut)
 
     def ours(tol: float = 0.01) -> np.ndarray:
-        fitted = fit_topics(train, topics=topics, passes=passes, batch=batch, tol=tol, threads=threads)
+        fitted = fit_topics(train, topics=topics, passes=passes, batch_size=batch, tol=tol, threads=threads)
         return fitted.word_given_topic.numpy()
 
     def gensim_online() -> np.ndarray:

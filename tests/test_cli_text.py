@@ -39,7 +39,7 @@ def trained(text, tmp_path_factory):
     place = tmp_path_factory.mktemp("model")
     command = (
         f"pretrain --corpus {text} --out {place / 'bert'} --steps 40 --layers 2 --heads 2 --width 16 --vocab 300 "
-        f"--length 32 --batch 8 --optimizer adam --lr 0.01 --store {place / 'runs'}"
+        f"--length 32 --batch-size 8 --optimizer adam --lr 0.01 --store {place / 'runs'}"
     )
     with pytest.raises(SystemExit) as stop:
         cli.main(command.split())

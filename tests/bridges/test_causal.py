@@ -355,7 +355,7 @@ def test_what_cannot_be_loaded_gets_one_clear_line(tmp_path):
         ("no language-model head", lambda: load(model.transformer)),
         ("is not causal", lambda: load(hf.BertLMHeadModel(hf.BertConfig(**SMALL)), eos=2)),
         ("dtype='int8': must be float32", lambda: load(model, dtype="int8")),
-        ("device='gpu': not a device", lambda: load(model, device="gpu")),
+        ("device='gpu': must be cpu, cuda", lambda: load(model, device="gpu")),
         ("loaded without one; pass tokenizer=", lambda: greedy(load(model), ["text"], max_tokens=2)),
         ("reads at most 40", lambda: greedy(load(model), [[1] * 40], max_tokens=2)),
         ("token ids from 23 to 23", lambda: greedy(load(model), [[23]], max_tokens=2)),

@@ -97,7 +97,7 @@ def test_a_whole_online_fit_follows_scikit_learn(monkeypatch):
             yield rows
 
     monkeypatch.setattr(lda, "_batches", recorded)
-    settings = dict(iterations=500, tol=1e-6, batch=50, passes=2, offset=10.0, decay=0.7, seed=3)
+    settings = dict(iterations=500, tol=1e-6, batch_size=50, passes=2, offset=10.0, decay=0.7, seed=3)
     ours = fit_topics(counts, topics=5, **settings)
     model = LatentDirichletAllocation(
         5, learning_offset=10.0, learning_decay=0.7, total_samples=200, max_doc_update_iter=500, mean_change_tol=1e-7
@@ -141,7 +141,7 @@ def test_bound_is_below_the_exact_likelihood_and_near_it():
 
 def test_known_topics_are_recovered():
     truth, counts = world(documents=2500)
-    found = fit_topics(counts, topics=8, passes=6, seed=0, batch=250)  # other seeds may end in other local optima
+    found = fit_topics(counts, topics=8, passes=6, seed=0, batch_size=250)  # other seeds may end in other local optima
     assert matched(found.word_given_topic.numpy(), truth).min() > 0.9
     np.testing.assert_allclose(found.word_given_topic.sum(1).numpy(), 1, rtol=1e-5)
     assert float(found.share.sum()) == pytest.approx(1)
@@ -181,7 +181,7 @@ def test_a_stream_of_chunks_gives_the_same_kind_of_topics_and_every_document_cou
         yield from (counts[first : first + 333] for first in range(0, 1000, 333))
 
     reports = []
-    found = fit_topics(stream, topics=8, passes=4, batch=125, progress=lambda *now: reports.append(now))
+    found = fit_topics(stream, topics=8, passes=4, batch_size=125, progress=lambda *now: reports.append(now))
     assert len(read) == 5
     assert np.median(matched(found.word_given_topic.numpy(), truth)) > 0.9
     assert reports[-1][:2] == (1000 * 4, 1000 * 4)
@@ -270,7 +270,7 @@ SMALL = world(documents=20)[1]
         (lambda: fit_topics(SMALL, topics=21), "topics=21: needs at least as many documents; only 20"),
         (lambda: fit_topics(SMALL, topics=1), "topics=1"),
         (lambda: fit_topics(SMALL, topics=2, passes=0), "passes=0"),
-        (lambda: fit_topics(SMALL, topics=2, batch=0), "batch=0"),
+        (lambda: fit_topics(SMALL, topics=2, batch_size=0), "batch_size=0"),
         (lambda: fit_topics(SMALL, topics=2, decay=0.3), "decay=0.3"),
         (lambda: fit_topics(SMALL, topics=2, document_prior=0), "document_prior=0"),
         (lambda: fit_topics(SMALL, topics=2, threads=0), "threads=0"),

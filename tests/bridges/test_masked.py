@@ -145,5 +145,5 @@ def test_what_is_refused(monkeypatch):
     with pytest.raises(ArgumentError, match="load_masked"):
         as_conditional(tiny())
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ArgumentError, match="not installed"):
+    with pytest.raises(ArgumentError, match="needs the package transformers"):
         load_masked(tiny)

@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 safetensors = pytest.importorskip("safetensors.torch")
 
 WORDS = ["a", "b", "c", "d", "e", "f", "g", "h"]
-TINY = dict(steps=20, layers=1, heads=1, width=8, vocab=60, length=12, batch=4)
+TINY = dict(steps=20, layers=1, heads=1, width=8, vocab=60, length=12, batch_size=4)
 
 
 def corpus(folder):
@@ -28,7 +28,7 @@ def corpus(folder):
 
 def words(folder, text, name):
     """The command, without the program."""
-    sizes = [word for key, value in TINY.items() for word in (f"--{key}", str(value))]
+    sizes = [word for key, value in TINY.items() for word in (f"--{key.replace(chr(95), chr(45))}", str(value))]
     store = ["--store", str(folder / "runs"), "--quiet"]
     return ["pretrain", "--corpus", text, "-o", str(folder / name), *sizes, *store]
 

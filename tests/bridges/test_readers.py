@@ -234,7 +234,7 @@ def test_kind_that_the_family_does_not_have(tmp_path):
 
 def test_tokenizer_missing(tmp_path):
     make("bert").save_pretrained(tmp_path / "model")
-    with pytest.raises(ArgumentError, match=r"tokenizer: .* holds none; pass tokenizer="):
+    with pytest.raises(ArgumentError, match=r"tokenizer: .* holds none; pass another, tokenizer="):
         huggingface.load_model(tmp_path / "model")
     tokenizer().save_pretrained(tmp_path / "words")
     assert len(huggingface.load_model(tmp_path / "model", tokenizer=tmp_path / "words")[1]) == VOCAB

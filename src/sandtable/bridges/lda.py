@@ -241,7 +241,7 @@ def fit_topics(
     topics: int = 100,
     passes: int = 6,
     stop: Collection[int] = (),
-    batch: int | None = None,
+    batch_size: int | None = None,
     offset: float = 10.0,
     decay: float = 0.7,
     document_prior: float | None = None,
@@ -276,7 +276,7 @@ def fit_topics(
     kept, documents, tokens, vocab = _survey(counts, stop)
     if documents < topics:
         raise ArgumentError(f"topics={topics}: needs at least as many documents; only {documents} hold words to fit")
-    size = default_batch(documents) if batch is None else whole("batch", batch)
+    size = default_batch(documents) if batch_size is None else whole("batch_size", batch_size)
     weight = torch.from_numpy(random.gamma(100.0, 0.01, (len(kept), topics)).astype(np.float32))
     step, done, read, began = 0, 0, 0.0, time.monotonic()
     with _threads(threads):
@@ -296,8 +296,8 @@ def fit_topics(
     table[:, torch.from_numpy(kept)] = (weight / weight.sum(0)).T
     share = (weight.double() - eta).clamp_min(0).sum(0)
     settings = dict(
-        topics=topics, passes=passes, batch=size, offset=offset, decay=decay, word_prior=eta, iterations=iterations,
-        tol=tol, seed=seed, documents=documents, tokens=tokens, words=len(kept),
+        topics=topics, passes=passes, batch_size=size, offset=offset, decay=decay, word_prior=eta,
+        iterations=iterations, tol=tol, seed=seed, documents=documents, tokens=tokens, words=len(kept),
     )  # fmt: skip
     return Topics(table, (share / share.sum()).float(), alpha, settings)
 

@@ -221,7 +221,7 @@ def study(
     pair_thresholds: Sequence[float] | Mapping[float, int] = THRESHOLDS,
     documents: int = 1000,
     longest: int = 128,
-    batch: int = 16,
+    batch_size: int = 16,
     debias: bool = True,
     special: bool = False,
     relabel: Callable[[TopicWords], TopicWords] | None = None,
@@ -247,11 +247,11 @@ def study(
     chosen = found.tokens.some(documents, seed)
     size = _room(reader, longest, special)
     pace = Pace()
-    for done, attended in enumerate(reader.attentions(found.tokens.batches(size, batch, chosen), special=special)):
+    for done, attended in enumerate(reader.attentions(found.tokens.batches(size, batch_size, chosen), special=special)):
         for tally in (*tallies.values(), *pair_tallies.values()):
             tally.add(attended)
         if say is not None:
-            seen = min((done + 1) * batch, len(chosen))
+            seen = min((done + 1) * batch_size, len(chosen))
             left = pace.words(seen, len(chosen))
             say(f"{reader.name}: attention in {seen:,} of {len(chosen):,} documents{left}")
     generator = torch.Generator().manual_seed(whole("seed", seed, least=0))

@@ -120,7 +120,7 @@ def pretrain(
     width: Annotated[int, typer.Option()] = 128,
     vocab: Annotated[int, typer.Option(help="Tokens of the tokenizer trained on the corpus.")] = 8192,
     length: Annotated[int, typer.Option(help="Tokens of a window.")] = 64,
-    batch: Annotated[int, typer.Option(help="Windows of a step.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Windows of a step.")] = 32,
     optimizer: Annotated[str, typer.Option(help="adam or sgd.")] = "adam",
     lr: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
     eps: Annotated[float, typer.Option(help="Adam's ε: BERT's own 1e-6 shows two stages, 1e-8 does not.")] = 1e-6,
@@ -142,7 +142,7 @@ def pretrain(
     The folder can be read by Hugging Face and by `sandtable topics --model FOLDER`. A run that was interrupted goes on
     from its last checkpoint when the same command is given again.
     """
-    for name, value in (("--steps", steps), ("--length", length), ("--batch", batch), ("--vocab", vocab)):
+    for name, value in (("--steps", steps), ("--length", length), ("--batch-size", batch_size), ("--vocab", vocab)):
         several(name, value)
     if several("--width", width) % whole("--heads", heads):
         raise ArgumentError(f"--heads={heads}: must divide the width {width}")
@@ -176,7 +176,7 @@ def pretrain(
             heads=heads,
             width=width,
             length=length,
-            batch=batch,
+            batch_size=batch_size,
             optimizer=Adam(lr, eps=eps) if optimizer == "adam" else SGD(lr),
             attention_scale=near_zero or None,
             precision=precision,
