@@ -17,11 +17,13 @@ from torch import Tensor, nn
 from sandtable.arguments import (
     ArgumentError,
     as_report,
+    instance,
     nearest,
     number,
     one_of,
     place,
     resolve_device,
+    shown,
     typed,
     whole,
 )
@@ -91,8 +93,12 @@ class Recipe:
         whole("watch_every", self.watch_every)
         if self.batch_size is not None:
             whole("batch_size", self.batch_size)
-        if not isinstance(self.source, World | Batch | Expectation):
-            raise ArgumentError(f"source={self.source!r}: must be a world, a Batch or an Expectation")
+        instance("model", self.model, nn.Module, "a module")
+        if isinstance(self.source, type) or not isinstance(self.source, World | Batch | Expectation):
+            raise ArgumentError(f"source={shown(self.source)}: must be a world, a Batch or an Expectation")
+        _does("objective", self.objective, ("draw", "loss"), "an objective, such as MaskedLM()")
+        _does("optimizer", self.optimizer, ("start", "update", "settings"), "an optimizer, such as Adam(lr=0.001)")
+        _does("schedule", self.schedule, ("factor",), "a schedule, such as Cosine()")
         if isinstance(self.source, World) and self.batch_size is None:
             raise ArgumentError("batch_size=None: sampling from a world needs a batch size")
         if hasattr(self.objective, "check"):
@@ -245,16 +251,20 @@ class Recipe:
             if folder is not None:
                 facts = self._facts(model, supply, numbers, seeds)
                 save = Checkpoint(folder / f"{first // size}.safetensors", facts=facts)
-            out = self._run(
-                model,
-                supply,
-                self.plan(device, graph=graph),
-                numbers=numbers,
-                seeds=seeds,
-                start=None if states is None else states[first // size],
-                checkpoint=save,
-                report=progress,
-            )
+            try:
+                out = self._run(
+                    model,
+                    supply,
+                    self.plan(device, graph=graph),
+                    numbers=numbers,
+                    seeds=seeds,
+                    start=None if states is None else states[first // size],
+                    checkpoint=save,
+                    report=progress,
+                )
+            except IndexError as error:
+                _check_vocabulary(model, supply)  # of another size it may be on purpose, as long as no token is missing
+                raise error
             parts.append((out, len(chunk)))
         return Group(model, rows, parts)
 
@@ -284,6 +294,23 @@ def _own_number(name: str, value: Any) -> float:
     if name == "clip" and (value is None or value == float("inf")):
         return float("inf")
     return number(name, value, **OWN_NUMBERS.get(name, {}))
+
+
+def _does(name: str, value: Any, what: Sequence[str], words: str) -> None:
+    """An `ArgumentError` unless `value`, which is no class, has all of these."""
+    if isinstance(value, type) or not all(hasattr(value, part) for part in what):
+        hint = f"; {value.__name__} is a class, call it" if isinstance(value, type) else ""
+        raise ArgumentError(f"{name}={shown(value)}: must be {words}{hint}")
+
+
+def _check_vocabulary(model: nn.Module, supply: Supply) -> None:
+    """An `ArgumentError` where the data have more tokens than the model."""
+    source = supply.source.batch if isinstance(supply.source, Expectation) else supply.source
+    config = getattr(model, "config", None)
+    known = config.get("vocab") if isinstance(config, Mapping) else getattr(config, "vocab_size", None)
+    tokens = getattr(source, "vocab", None)
+    if isinstance(known, int) and tokens is not None and known < len(tokens):
+        raise ArgumentError(f"model: has a vocabulary of {known}, and the source one of {len(tokens)}")
 
 
 def _wording(value: Any) -> str:

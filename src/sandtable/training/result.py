@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,9 @@ class Fit:
         places = [(group, i) for group in self.groups for i in range(len(group.rows))]
         group, i = places[index]
         return Fit(self.recipe, [group]).models[i]
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (self[i] for i in range(len(self)))
 
     @property
     def losses(self) -> Float[Tensor, "models steps"]:
