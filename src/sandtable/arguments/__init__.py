@@ -5,7 +5,7 @@ from sandtable.arguments.errors import ArgumentError, shown
 from sandtable.arguments.extras import missing
 from sandtable.arguments.memory import fits_in_memory, most_memory
 from sandtable.arguments.progress import Ticker, as_report
-from sandtable.arguments.signature import kind_of, typed
+from sandtable.arguments.signature import kind_of, typed, with_generator
 from sandtable.arguments.values import (
     LARGEST,
     capped_power,
@@ -52,4 +52,5 @@ __all__ = [
     "typed",
     "whole",
     "wholes",
+    "with_generator",
 ]

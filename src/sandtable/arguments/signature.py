@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sandtable.arguments.errors import ArgumentError, shown
-from sandtable.arguments.values import LARGEST
+from sandtable.arguments.values import LARGEST, whole
 
 Called = TypeVar("Called", bound=Callable[..., Any])
 _LONGEST_NAME = 255  # bytes
@@ -66,6 +66,18 @@ def typed(called: Called) -> Called:
         return call  # pyright: ignore[reportReturnType]
     called.__init__ = call  # pyright: ignore[reportAttributeAccessIssue]
     return called  # pyright: ignore[reportReturnType]
+
+
+def with_generator(sample: Called) -> Called:
+    """Decorator of a world's `sample(n, generator)`: without a generator torch would take the global one, unasked."""
+
+    @functools.wraps(sample)
+    def call(self: Any, n: int, generator: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(generator).__name__ != "Generator" or not type(generator).__module__.startswith("torch"):
+            raise ArgumentError(f"generator={shown(generator)}: must be a torch.Generator")
+        return sample(self, whole("n", n, least=0), generator, *args, **kwargs)
+
+    return call  # pyright: ignore[reportReturnType]
 
 
 def _too_large(error: Exception) -> str | None:

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, numbers, typed, whole
+from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, numbers, typed, whole, with_generator
 from sandtable.worlds.base import Batch, Expectation, Vocab
 from sandtable.worlds.bits import bulk_generator
 
@@ -183,6 +183,7 @@ class FiniteLaw(ABC):
         if x.ndim != 2:
             raise ArgumentError(f"x of shape {tuple(x.shape)}: must be rows of {self.length} symbols")
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` independent states, by inversion of the table."""
         u = torch.rand(whole("n", n, least=0), generator=generator, dtype=torch.float64)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, whole, with_generator
 from sandtable.worlds.base import Batch, Vocab
 from sandtable.worlds.finite import FiniteLaw, invert
 
@@ -191,6 +191,7 @@ class CliqueIsing(FiniteLaw):
     def log_prob(self, batch: Batch | Int[Tensor, "batch position"]) -> Float[Tensor, " batch"]:
         return self.log_weight(batch.x if isinstance(batch, Batch) else batch) - self.log_normaliser
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """How many of the clique are up, then which ones, spin by spin; the others on their own. O(nN)."""
         whole("n", n, least=0)

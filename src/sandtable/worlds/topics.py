@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, fits_in_memory, number, typed, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, number, typed, whole, with_generator
 from sandtable.worlds.base import Batch, Expectation, Vocab
 from sandtable.worlds.bits import bulk_generator, bulk_seed, random_bits, row_seeds, write_bits
 
@@ -119,6 +119,7 @@ class TopicModel:
         member = (self.emissions > 0).double()
         return (member.T @ member) > 0
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator, device: str | torch.device = "cpu") -> Batch:
         """`n` documents; `latents` hold the `topic` of every word and the topic `shares` of every document."""
         return self.sample_each(n, [generator], device)

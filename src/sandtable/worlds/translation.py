@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, nearest, one_of, probability, whole
+from sandtable.arguments import ArgumentError, nearest, one_of, probability, whole, with_generator
 from sandtable.inputs import EOS, MASK, PAD, RESERVED
 from sandtable.worlds.base import Batch, Vocab
 
@@ -140,6 +140,7 @@ class DropTask(_Task):
     def table(self) -> Bool[Tensor, " symbol"]:
         return torch.rand(self.symbols, generator=torch.Generator().manual_seed(self.table_seed)) < self.keep
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         symbols = self._sources(n, generator)
         chance = torch.rand(symbols.shape, generator=generator)
@@ -183,6 +184,7 @@ class FertilityTask(_Task):
         """Which symbols become two words."""
         return torch.rand(self.symbols, generator=torch.Generator().manual_seed(self.table_seed)) < 0.5
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         symbols = self._sources(n, generator)
         chance = torch.rand(symbols.shape, generator=generator)
@@ -234,6 +236,7 @@ class DialectTask(_Task):
         generator = torch.Generator().manual_seed(self.table_seed)
         return torch.randint(self.dialects, (self.symbols,), generator=generator)
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         symbols = self._sources(n, generator)
         chance = torch.randint(self.dialects, (n,), generator=generator)

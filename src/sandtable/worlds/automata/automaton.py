@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, names, nearest, typed, whole, wholes
+from sandtable.arguments import ArgumentError, names, nearest, typed, whole, wholes, with_generator
 from sandtable.worlds.automata.laws import InputLaw, StateLaw, Uniform
 from sandtable.worlds.automata.running import run
 from sandtable.worlds.base import Batch, Vocab
@@ -133,6 +133,7 @@ class Automaton:
         """φ of every state."""
         return states if self.observe is None else torch.tensor(self.observe, device=states.device)[states]
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` rows of inputs; `latents`: the `state` after every token, its `label`."""
         whole("n", n)

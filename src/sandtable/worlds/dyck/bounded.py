@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, fits_in_memory, number, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, number, whole, with_generator
 from sandtable.worlds.base import Batch, Vocab
 from sandtable.worlds.dyck.rows import lengths_of, rows_of, tokens_of
 from sandtable.worlds.dyck.stack import Brackets
@@ -252,6 +252,7 @@ class BoundedDyck:
         """Tokens of a row after ⟨bos⟩."""
         raise NotImplementedError
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` rows. `latents`, after every position: the `depth`, the type on `top` of the stack and where it was
         opened (`opener`; −1: empty), and the `symbol` of the token."""

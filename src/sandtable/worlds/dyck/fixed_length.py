@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, whole
+from sandtable.arguments import ArgumentError, number, whole, with_generator
 from sandtable.worlds.base import Batch, Expectation, Vocab
 from sandtable.worlds.dyck.rows import lengths_of, rows_of
 from sandtable.worlds.dyck.stack import Brackets
@@ -96,6 +96,7 @@ class FixedLengthDyck:
 
     # -- drawing -----------------------------------------------------------------------------------------------------
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` rows; `latents` hold the `depth` after every position and the type on `top` of the stack (−1: empty)."""
         whole("n", n, least=0)

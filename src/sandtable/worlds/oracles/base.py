@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, whole
+from sandtable.arguments import ArgumentError, whole, with_generator
 from sandtable.worlds.base import Batch, Vocab
 
 BITS = Vocab(("0", "1"))
@@ -47,6 +47,7 @@ class Oracle(ABC):
             return torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
         return self.accepts(tokens)
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` strings of O; `latents` say which of them are `valid`."""
         x = torch.zeros(whole("n", n, least=0), self.length, dtype=torch.long)

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, number, probability, typed, whole
+from sandtable.arguments import ArgumentError, number, probability, typed, whole, with_generator
 from sandtable.worlds.base import Batch
 from sandtable.worlds.testcases import prompts
 from sandtable.worlds.testcases.vocab import UNRELATED, TextVocab, testcase_vocab
@@ -78,6 +78,7 @@ class AppendDocuments:
         weights = self.taper ** (torch.arange(_MOST + 1.0) - self.typical).abs()
         return weights / weights.sum()
 
+    @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
         """`n` documents. Latents: `flaw` of every line (0: none, else 1 + its place in `FLAWS`) and `size` of its list,
         `short`, `rare`, `front` (the body puts the item in front), and `start`, the number of tokens of the prompt.
