@@ -21,7 +21,7 @@ ABOVE = {
     "probes": {"worlds", "models"},
     "decoding": {"worlds", "models", "probes"},
     "bridges": {"worlds", "models", "objectives", "training", "theory", "probes", "decoding"},
-    "lab": {"training", "models", "objectives", "worlds"},
+    "lab": {"training"},
     "claims": {"worlds", "models", "objectives", "training", "theory", "probes", "decoding", "bridges", "lab"},
 }
 

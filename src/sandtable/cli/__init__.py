@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sandtable import __version__
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, free_path, one_of, whole
 from sandtable.cli.automata import automaton, compile_automaton, sampled
 from sandtable.cli.decode import decode
 from sandtable.cli.dyck import dyck
@@ -98,7 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @app.command("list")
 def list_claims(
-    patterns: Annotated[list[str] | None, typer.Argument(metavar="[CLAIM]...", help="Names or shell patterns.")] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CLAIM]...", help="Names, shell patterns, or words of statement and source."),
+    ] = None,
     scale: Annotated[str | None, typer.Option(help="Only claims that have this scale: smoke, desk or paper.")] = None,
     lacks: Annotated[str | None, typer.Option(help="Only claims without this scale, and what makes them long.")] = None,
     files: _From = None,
@@ -110,7 +113,7 @@ def list_claims(
         if value is not None:
             one_of(name, value, SCALES)
     known = registry.cards(files or (), say=_say)
-    chosen = [known[name] for name in registry.match(patterns or ["*"], known)] if known or patterns else []
+    chosen = [known[name] for name in registry.search(patterns or ["*"], known)] if known or patterns else []
     chosen = [card for card in chosen if scale in (None, *card["scales"]) and lacks not in card["scales"]]
     cards: list[dict[str, Any]] = [card | {"last": _last(card["id"], store)} for card in chosen]
     if as_json:
@@ -239,6 +242,7 @@ def sample(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="A file to write instead: .parquet, .jsonl or .csv.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
     """Look at a world: a few samples of it, or many in a file with tokens, mask and latents as columns."""
     kind, defaults = WORLDS[one_of("world", world, WORLDS)]
@@ -255,7 +259,8 @@ def sample(
     if out is not None:
         from sandtable.bridges.columns import write
 
-        print(f"{write(law, out, count, seed=seed)}: {count} samples")
+        free_path(out, overwrite=force, hint="pass --force")
+        print(f"{write(law, out, count, seed=seed, overwrite=force)}: {count} samples")
         return
     batch = law.sample(count, torch.Generator().manual_seed(seed))
     print(law.name if kind == "Automaton" else f"{law}", file=sys.stderr)
@@ -304,6 +309,8 @@ def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
         table.add_row(name, *(settings[name] for settings in card["scales"].values()))
     table.add_row("seeds", *(str(count) for count in card["seeds"].values()))
     console.print(table)
+    if card["no_smoke"]:
+        console.print(f"no smoke scale: {card['no_smoke']}")
     if card["controls"]:
         console.print("must be refuted:")
     for control in card["controls"]:
@@ -316,14 +323,13 @@ def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
 
 def _print_long(cards: Sequence[Mapping[str, Any]], lacks: str) -> None:
     """Claims without a scale, with the counts of their desk scale: these take long, or cannot be made smaller."""
-    table = new_table("claim", "seeds", "largest settings at desk scale")
+    table = new_table("claim", "seeds", "largest settings at desk scale", "why")
     for card in cards:
         counts = ", ".join(f"{name}={count}" for name, count in card["work"]["desk"].items())
-        table.add_row(card["id"], str(card["seeds"]["desk"]), counts)
+        table.add_row(card["id"], str(card["seeds"]["desk"]), counts, card["no_smoke"] if lacks == "smoke" else "")
     console = new_console()
     console.print(table)
-    why = "only those have one that three seconds can decide" if lacks == "smoke" else "they are judged at desk scale"
-    console.print(f"{len(cards)} claims without a {lacks} scale: {why}", style="dim")
+    console.print(f"{len(cards)} claims without a {lacks} scale", style="dim")
 
 
 def _print_outcomes(outcomes: Sequence[Outcome], total: int) -> None:

@@ -59,7 +59,7 @@ class Claim:
     """One statement, its source, its settings per scale and the function `measure(settings, lab) -> Evidence`.
 
     A printed statement found wrong has `expected="refuted"`, an `erratum` that says what is wrong, and the id of the
-    `corrected` claim, which holds on the same measurement.
+    `corrected` claim, which holds on the same measurement. `no_smoke` says why a claim has no smoke scale.
     """
 
     id: str
@@ -73,6 +73,7 @@ class Claim:
     corrected: str | None = None
     tour: bool = False
     seeds: Mapping[str, int] | int = 1
+    no_smoke: str | None = None
 
     def __post_init__(self) -> None:
         _id("id", self.id)
@@ -108,6 +109,11 @@ class Claim:
         if len({type(settings) for settings in self.scales.values()}) > 1:
             raise ArgumentError(f"scales {where}: all settings must be of one class")
         object.__setattr__(self, "scales", MappingProxyType({s: self.scales[s] for s in SCALES if s in self.scales}))
+
+        if self.no_smoke is not None:
+            _sentence(f"no_smoke {where}", self.no_smoke)
+            if "smoke" in self.scales:
+                raise ArgumentError(f"no_smoke={self.no_smoke!r} {where}: only where there is no smoke scale")
 
     def _check_seeds(self, where: str) -> None:
         if isinstance(self.seeds, Mapping):

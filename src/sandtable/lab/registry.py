@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 from sandtable.arguments import ArgumentError, nearest, place, typed
 from sandtable.lab import index
+from sandtable.lab.changes import flat
 from sandtable.lab.claim import Claim
 
 GROUP = "sandtable.claims"
@@ -98,6 +100,7 @@ def card(claim: Claim) -> dict[str, Any]:
         "scales": {scale: shown(settings) for scale, settings in claim.scales.items()},
         "seeds": {scale: claim.seeds_at(scale) for scale in claim.scales},
         "work": {scale: work(settings) for scale, settings in claim.scales.items()},
+        "no_smoke": None if "smoke" in claim.scales else claim.no_smoke or _too_long(claim.scales["desk"]),
         "controls": controls,
     }
 
@@ -119,6 +122,18 @@ def work(settings: Any, most: int = 3) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: -item[1])[:most])
 
 
+def _too_long(settings: Any) -> str:
+    """Why a claim with these settings is not decided in three seconds, from what they speak of."""
+    names = {name.rpartition(".")[2] for name in flat(settings)}
+    if "corpus" in names:
+        return "reads a corpus of real text"
+    if names & {"trained", "size", "width", "layers", "lr", "rate", "l2"}:
+        return "trains networks until they have learnt"
+    if names & {"repetitions", "chains", "rows", "samples"}:
+        return "needs very many draws"
+    return "trains networks until they have learnt" if any("steps" in name for name in names) else "takes its time"
+
+
 def match(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
     """Ids that fit any of the shell patterns, in the order of `ids`; a pattern that fits none is an error."""
     known = list(ids)
@@ -128,6 +143,22 @@ def match(patterns: Sequence[str], ids: Iterable[str]) -> list[str]:
             hint = nearest(pattern, lines if pattern.endswith("*") else [*lines, *known])
             raise ArgumentError(f"no claim fits {pattern!r}{hint} (see: sandtable list)")
     return [name for name in known if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def search(patterns: Sequence[str], cards: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """As `match`; a pattern that fits no id stands for words that statement and source have, in small or capitals."""
+    chosen: set[str] = set()
+    for pattern in patterns:
+        found = fnmatch.filter(cards, pattern) or [name for name, item in cards.items() if _tells(item, pattern)]
+        chosen.update(found or match([pattern], cards))
+    return [name for name in cards if name in chosen]
+
+
+def _tells(card: Mapping[str, Any], words: str) -> bool:
+    """Whether every word begins one of the claim: "Figure" also "Figures", but "2.7" neither "2.75" nor "12.7"."""
+    told = " ".join([card["statement"], *map(str, card["source"].values())])
+    ends = [rf"(?<![\w.]){re.escape(word)}" + r"(?!\.?\d)" * word[-1].isdigit() for word in words.split()]
+    return bool(ends) and all(re.search(end, told, re.IGNORECASE) for end in ends)
 
 
 def _entry_points() -> list[importlib.metadata.EntryPoint]:
