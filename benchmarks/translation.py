@@ -1,7 +1,7 @@
 """What a translation takes: a parallel refiner beside sequential models of its size, one source at a time.
 
     python benchmarks/translation.py [--size small|published] [--device cpu|cuda] [--lengths 8 16 32 64 128]
-        [--steps 4] [--repeats N] [--rows 1] [--dtype float32|bfloat16] [--graphs] [--peer]
+        [--steps 4] [--beams 1] [--repeats N] [--rows 1] [--dtype float32|bfloat16] [--graphs] [--peer]
 
 Sources and targets of N tokens, random weights: what a pass costs does not hang on them. The refiner has the length
 given, makes `--steps` passes and never stops early; the sequential models keep keys and values, write exactly N tokens
@@ -9,11 +9,14 @@ and wait for nothing between them. There are two of these: "sequential" has all 
 attention too, hence exactly as many parameters; "plain" is T5 as published, without positional attention, smaller and
 quicker. What a speed-up is worth is told by the plain one.
 
+- `--beams 5`: the published setting. The refiner tries five lengths, N − 4 to N, and keeps the best; the sequential
+  models keep five beams, all of N tokens.
 - `--graphs` (CUDA): every pass as one CUDA graph, for all of them: no time for launching kernels from Python.
 - `--peer`: also transformers' T5 of the plain model's size, by its own `generate` — is our baseline a quick one?
 
-Milliseconds from a source on the device to its translation there: median and 99th percentile (with fewer than 100
-repeats, that is nearly the slowest). All take turns, and the first runs are not counted. Ratios are of medians.
+Milliseconds from a source on the device to its translation there: median and 99th percentile. The latter wants at least
+100 repeats (`--repeats 100`): with fewer it is nearly the slowest run. All take turns, and the first runs are not
+counted. Ratios are of medians.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sandtable.decoding import autoregress, refine
+from sandtable.decoding import autoregress, beam_search, refine
 from sandtable.inputs import EOS, PAD, RESERVED, allowed
 from sandtable.models import Seq2Seq
 from sandtable.models.seq2seq import PUBLISHED, Prepared
@@ -47,18 +50,35 @@ def models(size: str, longest: int, device: str, dtype: torch.dtype) -> dict[str
     return {name: model.to(device, dtype).eval().requires_grad_(False) for name, model in made.items()}
 
 
-def ways(nets: dict[str, Seq2Seq], source: Tensor, length: int, steps: int) -> dict[str, Way]:
+class Told(Seq2Seq):
+    """A model that finds the lengths from `longest` downwards likeliest: random weights find any."""
+
+    def __init__(self, model: Seq2Seq, longest: int) -> None:
+        self.__dict__ = {**model.__dict__, "longest_told": longest}
+
+    def encode(self, *args: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        memory, scores = super().encode(*args, **options)
+        place = torch.arange(scores.shape[1], device=scores.device, dtype=scores.dtype)
+        return memory, (place - 1e9 * (place >= self.longest_told)).expand_as(scores)
+
+
+def ways(nets: dict[str, Seq2Seq], source: Tensor, length: int, steps: int, beams: int = 1) -> dict[str, Way]:
     """From `source` to a target of `length` tokens, by the library's own decoders."""
     lengths = torch.full((len(source),), length, device=source.device)
     generator = torch.Generator().manual_seed(length)
+    refiner = nets["refiner"] if beams == 1 else Told(nets["refiner"], length)
+    tried: dict[str, Any] = {"lengths": lengths} if beams == 1 else {"beams": min(beams, length)}
 
     def refined() -> Tensor:
-        out = refine(nets["refiner"], source, lengths=lengths, steps=steps, generator=generator, early_stop=False)
+        out = refine(refiner, source, steps=steps, generator=generator, early_stop=False, **tried)
         assert out.decoder_passes.sum() == steps * len(source)
         return out.tokens
 
     def written(name: str) -> Tensor:
-        out = autoregress(nets[name], source, shortest=length, longest=length)
+        if beams == 1:
+            out = autoregress(nets[name], source, shortest=length, longest=length)
+        else:
+            out = beam_search(nets[name], source, beams=beams, lengths=lengths)
         assert out.decoder_passes.sum() == length * len(source)
         return out.tokens
 
@@ -182,8 +202,8 @@ def _graph(function: Callable[[], None], device: torch.device) -> Callable[[], o
 # -- transformers ----------------------------------------------------------------------------------------------------
 
 
-def peer(size: str, source: Tensor, length: int, dtype: torch.dtype, made: dict[str, Any]) -> Way:
-    """transformers' T5 of the plain model's size, greedily, by `generate`."""
+def peer(size: str, source: Tensor, length: int, beams: int, dtype: torch.dtype, made: dict[str, Any]) -> Way:
+    """transformers' T5 of the plain model's size, greedily or with beams, by `generate`."""
     import transformers
 
     if "t5" not in made:
@@ -195,8 +215,9 @@ def peer(size: str, source: Tensor, length: int, dtype: torch.dtype, made: dict[
         )  # fmt: skip
         made["t5"] = transformers.T5ForConditionalGeneration(config).to(source.device, dtype).eval()
     options = dict(
-        min_new_tokens=length, max_new_tokens=length, do_sample=False, attention_mask=torch.ones_like(source)
-    )
+        min_new_tokens=length, max_new_tokens=length, do_sample=False, attention_mask=torch.ones_like(source),
+        num_beams=beams,
+    )  # fmt: skip
     return lambda: made["t5"].generate(source, **options)
 
 
@@ -228,18 +249,22 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--beams", type=int, default=1)
     parser.add_argument("--repeats", type=int)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--peer", action="store_true")
     chosen = parser.parse_args()
+    if chosen.beams > 1 and chosen.graphs:
+        parser.error("--graphs: holds one hypothesis; not with --beams")
     on_cpu = chosen.device == "cpu"
     repeats = chosen.repeats or ((20 if chosen.size == "small" else 5) if on_cpu else 100)
     dtype = getattr(torch, chosen.dtype)
     nets = models(chosen.size, max(chosen.lengths), chosen.device, dtype)
     where = f"{torch.get_num_threads()} threads" if on_cpu else torch.cuda.get_device_name(chosen.device)
-    print(f"{where}, {chosen.dtype}, {chosen.rows} source(s) at a time, {chosen.steps} steps, {repeats} repeats")
+    print(f"{where}, {chosen.dtype}, {chosen.rows} source(s) at a time")
+    print(f"{chosen.steps} steps, {chosen.beams} beam(s) and lengths, {repeats} repeats")
     for name, net in nets.items():
         print(f"{name}: {sum(parameter.numel() for parameter in net.parameters()):,} parameters")
     header = f"{'N':>5}{'passes':>8}" + "".join(f"{name + ', ms':>17}{'99 %':>10}" for name in nets)
@@ -254,12 +279,12 @@ def main() -> None:
             shape = (chosen.rows, length)
             source = torch.randint(RESERVED, nets["refiner"].size, shape, generator=generator).to(chosen.device)
             with torch.inference_mode():
-                build = ways if kind == "library" else graphed
-                own = build(nets, source, length, chosen.steps)
+                own = ways(nets, source, length, chosen.steps, chosen.beams)
                 if kind == "graphs":
-                    check(own, ways(nets, source, length, chosen.steps), dtype)
+                    library, own = own, graphed(nets, source, length, chosen.steps)
+                    check(own, library, dtype)
                 if chosen.peer and kind == "library":  # it launches its kernels one by one in any case
-                    own["T5"] = peer(chosen.size, source, length, dtype, made)
+                    own["T5"] = peer(chosen.size, source, length, chosen.beams, dtype, made)
                 show(length, timed(own, repeats, chosen.device), chosen.steps)
 
 
