@@ -61,8 +61,8 @@ def test_code_path_runs(name, store, request, monkeypatch):
     if is_dataclass(getattr(settings, "trained", None)):
         inside = {f.name for f in fields(settings.trained)}
         few["trained"] = replace(settings.trained, **{n: v for n, v in FEW.items() if n in inside})
-    if name.startswith("gmlm/") and "repetitions" in known:
-        few["repetitions"] = 30
+    if name.startswith("gmlm/"):
+        few |= {name: value for name, value in {"repetitions": 30, "chains": 20}.items() if name in known}
     if is_dataclass(getattr(settings, "size", None)):
         few = {name: TINY["inputs"] for name in known if name == "inputs"}
         few["size"] = replace(settings.size, **TINY)

@@ -249,6 +249,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "models.PartialBlock": dict(attn=lambda: SoftmaxAttention(8)),
     "models.match_names": dict(patterns=["a*"], names=["ab", "b"]),
     "objectives.MaskedBlocks": dict(mask=2),
+    "objectives.Dropout": dict(objective=MaskedLM()),
     # -- training
     "training.Recipe": dict(batch_size=2),
     "training.SingleRecipe": dict(batch_size=2),
@@ -259,6 +260,10 @@ GOOD: dict[str, dict[str, Any]] = {
     # -- theory
     "theory.automata.PermutationGroup": dict(generators=((1, 0, 2),), degree=3),
     "theory.automata.barrington.Var": dict(index=0),
+    "theory.automata.coverage.accuracy_by_count": dict(counts=[1, 2], sequences=10.0),
+    "theory.automata.coverage.accuracy_by_rate": dict(rates=[0.2, 0.5], sequences=10.0),
+    "theory.automata.coverage.met": dict(sequences=10.0),
+    "theory.automata.coverage.visits": dict(sequences=10.0),
     "theory.automata.barrington.random_formula": dict(variables=2),
     "theory.automata.barrington.full_cycles": dict(points=4),
     "theory.automata.barrington.cycle_commutators": dict(points=4),
@@ -328,6 +333,7 @@ GOOD: dict[str, dict[str, Any]] = {
         pairs=lambda: torch.ones(1, 8, 8).double(),
     ),
     "theory.gmlm.finite_sample.bound": dict(loss=0.1, cells=10.0, masks=3, tensorisation=1.0),
+    "theory.gmlm.finite_sample.deviation": dict(masks=3, frequencies=0.1, total=1.0),
     "theory.gmlm.finite_sample.pointwise_bound": dict(masks=3),
     "theory.gmlm.fisher.masked_scores": dict(
         family=lambda: fisher.exponential(fisher.ising_statistics(3)), theta=lambda: torch.zeros(6).double()

@@ -23,7 +23,7 @@ GOOD = {
     "sample": ["dyck", "-n", "2"],
     "topics": ["--corpus", "corpus.txt", "--topics", "2", "--passes", "1", "--documents", "2", "-q"],
     "pretrain": ["--corpus", "corpus.txt", "-o", "bert", "--steps", "1", "--layers", "1", "--heads", "1",
-                 "--width", "8", "--vocab", "40", "--length", "8", "--batch", "2", "-q"],
+                 "--width", "8", "--vocab", "40", "--length", "8", "--batch-size", "2", "-q"],
     "decode": ["--task", "dyck", "--steps", "2", "-n", "2", "--repeats", "1", "--verifier", "truth", "-q"],
     "translate": ["--task", "drop", "--steps", "1", "-n", "2", "--layers", "1", "--heads", "1", "--width", "8",
                   "--model", "sequential", "--beams", "1", "-q"],

@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -56,11 +56,11 @@ CLAIM = Claim(
 )  # fmt: skip
 
 
-def run(root, **changes):
-    """The claim, one thread, checkpoints at every few looks at the clock."""
+def run(root, steps=Settings.steps):
+    """The claim with so many steps declared, one thread, checkpoints at every few looks at the clock."""
     calls = itertools.count(1)
     Checkpoint.due = lambda self: next(calls) % 3 == 0
-    return verify([CLAIM], store=root, threads=1, changes=changes)
+    return verify([replace(CLAIM, scales={"desk": Settings(steps)})], store=root, threads=1)
 
 
 def contents(root):

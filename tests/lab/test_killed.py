@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_fit import CLAIM, contents, run
 
-from sandtable.lab import Store, verify
+from sandtable.lab import Store
 from sandtable.lab.store import StoreError
 
 SCRIPT = str(Path(__file__).with_name("small_fit.py"))
@@ -97,7 +97,7 @@ def test_a_damaged_checkpoint_is_set_aside(tmp_path, how, monkeypatch):
 @pytest.mark.parametrize("name", ["a folder with blanks", "Übung — 試験", "deep/er/still"])
 def test_a_store_may_lie_anywhere(tmp_path, name, monkeypatch):
     monkeypatch.setenv("SANDTABLE_HOME", str(tmp_path / name))
-    (outcome,) = verify([CLAIM], threads=1, changes={"steps": 2})
+    (outcome,) = run(None, steps=2)
     assert outcome.ok
     assert Store().last_verdict(CLAIM.id) is not None
 

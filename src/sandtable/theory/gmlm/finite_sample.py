@@ -77,7 +77,7 @@ def deviation(
     number("frequencies", frequencies, above=0.0)
     number("total", total, above=0.0)
     most = _most(margin)
-    fails = 2.0 ** (n - 2) * size**n / (frequencies**2 * m)
+    fails = 2.0 ** (n - 2) * size**n / frequencies / frequencies / m
     fails += 2 * math.exp(-2 * total**2 / (count * most**2)) if most else 0.0
     return Deviation(2.0**n * frequencies * most + total / count, 1 - fails)
 
