@@ -187,7 +187,7 @@ def test_ctrl_c_is_passed_on_to_jobs(tmp_path):
     )
     wait_for_training(root, count=2)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert len(list(root.rglob("*.checkpoint/0/0.safetensors"))) == 2

@@ -43,7 +43,7 @@ from sandtable.lab.verdict import judge
 JSON_KEYS = ("claim", "scale", "expected", "verdict", "seeds", "seconds", "device", "version", "settings_hash")
 JSON_KEYS += ("controls", "checks")
 _Result = TypeVar("_Result")
-GRACE = 10.0
+GRACE = 60.0
 """Seconds in which worker processes may end their step and save, once they are told to stop."""
 
 
