@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import ExactModel, Hidden, TransformerModel, backtrack
+from sandtable.decoding import ExactModel, Hidden, Predicate, TransformerModel, backtrack
 from sandtable.decoding.error_prefixes import collect_error_prefixes
 from sandtable.decoding.verifiers.probe import ProbeVerifier, hidden_states
 from sandtable.models import Transformer
@@ -169,3 +169,45 @@ def test_functions_that_answer_wrongly():
         collect_error_prefixes(lm, prompts, lambda tokens, lengths: lengths, max_tokens=12)
     with pytest.raises(ArgumentError, match="rights: must give"):
         collect_error_prefixes(lm, prompts, WORLD.first_error, max_tokens=12, rights=lambda lengths, generator: [])
+
+
+def test_a_state_of_another_layer_is_refused():
+    lm = model()
+    verifier = trained(lm, hidden=Hidden(1))
+    for needs in (Hidden(2), Hidden(2, normed=True)):
+        with pytest.raises(ArgumentError, match=r"this probe reads Hidden\(layer=1, normed=False\)"):
+            backtrack(lm, [[4, 0, 1]], Predicate(verifier.score, needs=needs), max_tokens=3)
+    backtrack(lm, [[4, 0, 1]], Predicate(verifier.score, needs=Hidden(1)), max_tokens=3)
+
+
+def test_weights_that_were_trained_on_are_another_model():
+    verifier, other = trained(model()), model()
+    with torch.no_grad():
+        for number, parameter in enumerate(other.network.parameters()):
+            parameter += 0.05 * parameter.std() * torch.randn(parameter.shape, generator=rng(number))
+    with pytest.raises(ArgumentError, match="probe of another model"):
+        backtrack(other, [[4, 0, 1]], verifier, max_tokens=3)
+    half = model()
+    half.network.to(torch.bfloat16)
+    backtrack(half, [[4, 0, 1]], verifier, max_tokens=3)
+
+
+def test_models_that_are_gone_are_not_remembered():
+    verifier, lm = trained(model()), model()
+    for _ in range(5):  # as a `generate` that wraps its network anew in every call
+        backtrack(TransformerModel(lm.network), [[4, 0, 1]], verifier, max_tokens=3)
+    assert len(verifier._known) == 1
+    for _ in range(5):
+        backtrack(model(), [[4, 0, 1]], verifier, max_tokens=3)
+    assert len(verifier._known) <= 2
+
+
+def test_what_a_verifier_is_worth_on_fresh_prefixes():
+    lm = model()
+    verifier = trained(lm)
+    rows, labels = [[4, 0, 1, 2], [4, 0, 2], [4, 1, 1]], torch.tensor([0, 1, 1])
+    found = verifier.assess(lm, rows, labels)
+    states = hidden_states(lm, rows, verifier.needs)
+    scores = verifier.classifier(states).softmax(-1)[:, 1].detach().double()
+    assert found.brier == pytest.approx(float((scores - labels).square().mean()))
+    assert found.accuracy == pytest.approx(float(((scores >= 0.5) == labels.bool()).double().mean()))

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import Draws, ExactModel, Truncation, ancestral
+from sandtable.decoding import Accepts, Draws, ExactModel, TransformerModel, Truncation, ancestral, backtrack
+from sandtable.models import Normal, Transformer
+from sandtable.worlds import FixedLengthDyck, SlippingDyck
 
 
 def nucleus(probs, top_k, top_p):
@@ -82,3 +84,36 @@ def test_ancestral_samples_the_world():
 def test_bad_laws_get_one_clear_line(arguments, message):
     with pytest.raises(ArgumentError, match=message):
         Truncation(**arguments)
+
+
+def test_however_small_a_temperature_the_likeliest_token_stays():
+    logits = torch.tensor([[1.0, 12.0, 0.0], [3.0, 3.0, -torch.inf]])
+    for temperature in (1e-3, 1e-38, 1e-300):
+        law = Truncation(temperature)
+        assert law.draw(logits, torch.tensor([0.7, 0.2], dtype=torch.float64)).tolist() == [1, 0]
+        assert law.probs(logits).tolist() == [[0, 1, 0], [0.5, 0.5, 0]]
+
+
+@pytest.mark.parametrize("kind", ["world", "network"])
+def test_log_prob_is_that_of_what_was_written(kind):
+    """Of rows that end early, were rewound, or sampled from another law; a network against one plain forward pass."""
+    world = FixedLengthDyck(length=6)
+    prompts = world.prompts(40, torch.Generator().manual_seed(0), lengths=(1, 4))
+    lm = ExactModel(SlippingDyck(world, 0.3))
+    if kind == "network":
+        net = Transformer(6, layers=2, width=8, heads=2, mlp=8, causal=True, longest=9, initial={"*": Normal(0.5)})
+        lm = TransformerModel(net.initialise(torch.Generator().manual_seed(1)), vocab=world.vocab, eos=world.eos)
+    for made in (
+        ancestral(lm, prompts, max_tokens=7, top_p=0.8),
+        backtrack(lm, prompts, Accepts(world), max_tokens=7, quota=3, stride=2),
+    ):
+        assert made.lengths.unique().numel() > 1 or kind == "world"
+        expected = []
+        for row, start in zip(made.rows, made.prompts.tolist(), strict=True):
+            if kind == "network":
+                law = lm.network(torch.tensor([row])).detach().double().log_softmax(-1)[0]
+                expected.append(sum(float(law[i - 1, row[i]]) for i in range(start, len(row))))
+            else:
+                whole, before = (lm.law.log_prob(torch.tensor([part])) for part in (row, row[:start]))
+                expected.append(float(whole - before))
+        assert torch.allclose(made.log_prob(), torch.tensor(expected, dtype=torch.float64), atol=1e-5)

@@ -99,6 +99,9 @@ def test_a_uniform_time_averages_the_matrix_powers(way):
     assert distance(tree.frequencies(made), leaf_part(tree, total)[0]) < NEAR["table"]
     # Every run is kept with the mean leaf mass: the number of reruns is geometric.
     assert abs(float(made.restarts.double().mean()) - (1 / leaf_part(tree, total)[1] - 1)) < 0.1
+    # A walk stops at its drawn time, five of nine steps on the mean, also where it is run again.
+    predicted = 5 / leaf_part(tree, total)[1]
+    assert abs(float(made.steps.double().mean()) / predicted - 1) < 0.03
 
 
 def harmonic(tree, values):

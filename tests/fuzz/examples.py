@@ -45,7 +45,8 @@ RECORDS = {
     "theory.automata.Depth", "theory.automata.Obstacle", "theory.automata.PrimeStep", "theory.automata.Sizes",
     "theory.automata.Verified", "theory.dyck.Built", "theory.dyck.Checked",
     "theory.generation.Prediction", "theory.generation.Tree", "theory.pruning.Pruned", "theory.topics.Constants",
-    "theory.topics.Moments", "probes.classifier.ClassifierFit", "probes.dyck.ClassMass", "probes.text_topics.Contrast",
+    "theory.topics.Moments", "probes.classifier.Assessment",
+    "probes.classifier.ClassifierFit", "probes.dyck.ClassMass", "probes.text_topics.Contrast",
     "probes.text_topics.PairMeans", "probes.topics.AttentionAverages", "decoding.Bleu", "decoding.Chains",
     "decoding.Generation", "decoding.ProbeVerifier", "decoding.Trace", "bridges.lda.Topics", "bridges.lda.Documents",
     "bridges.tokens.TokenCorpus", "bridges.topics.CorpusTopics", "bridges.topics.PairCell", "bridges.topics.Study",
@@ -211,6 +212,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "worlds.AdaptiveBlocks": dict(blocks=((0,), (1, 2)), table=((0.5, 0.5),) * 8),
     "worlds.Automaton": dict(table=((0, 1), (1, 0))),
     "worlds.Blocks": dict(blocks=((0,), (1, 2))),
+    "worlds.SlippingDyck": dict(),
     "worlds.HiddenPrefix": dict(secret=(0, 1, 1)),
     "worlds.Ising": dict(fields=(0.1, 0.2), couplings=((0.0, 0.3), (0.3, 0.0))),
     "worlds.Knapsack": dict(weights=(1, 2, 3), target=3),
@@ -357,6 +359,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "probes.classifier.train_classifier": dict(
         features=lambda: randn(8, 3), labels=lambda: torch.arange(8) % 2, epochs=1, least_updates=1
     ),
+    "probes.classifier.assess": dict(scores=lambda: torch.linspace(0, 1, 4), labels=lambda: torch.arange(4) % 2),
     "probes.dyck.ablate": dict(kind="uniform", layer=0),
     "probes.dyck.class_mass": dict(layer=0),
     "probes.dyck.asked": dict(),

@@ -4,9 +4,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import brier_score_loss
 
 from sandtable.arguments import ArgumentError
-from sandtable.probes.classifier import Classifier, train_classifier
+from sandtable.probes.classifier import Classifier, assess, train_classifier
 
 
 def rng(seed=0):
@@ -86,3 +89,33 @@ def test_mistakes_are_one_line(features, labels, options, message):
 def test_features_of_another_width():
     with pytest.raises(ArgumentError, match="features of width 3: this classifier was made for 5"):
         Classifier(5)(torch.zeros(2, 3))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=1, max_size=40))
+def test_assessment_by_trying_every_threshold(pairs):
+    scores = torch.tensor([score / 20 for score, _ in pairs], dtype=torch.float64)
+    labels = torch.tensor([int(label) for _, label in pairs])
+    found = assess(scores, labels)
+    tried = {t: float(((scores >= t) == labels.bool()).double().mean()) for t in [*scores.tolist(), 2.0]}
+    assert found.best_accuracy == pytest.approx(max(tried.values()))
+    at = float(((scores >= found.threshold) == labels.bool()).double().mean())
+    assert at == pytest.approx(found.best_accuracy)
+    assert found.brier == pytest.approx(brier_score_loss(labels, scores, labels=[0, 1]))
+    gaps = 0.0
+    for low in range(10):
+        inside = [(s, y) for s, y in zip(scores.tolist(), labels.tolist(), strict=True)
+                  if min(9, int(s * 10)) == low]  # fmt: skip
+        if inside:
+            gaps += abs(sum(s for s, _ in inside) - sum(y for _, y in inside))
+    assert found.calibration_error == pytest.approx(gaps / len(pairs))
+    assert sum(count for _, count, _, _ in found.bins) == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels"),
+    [([], []), ([0.5, 1.5], [0, 1]), ([0.5], [2]), ([0.5, 0.5], [1]), ([float("nan")], [1])],
+)
+def test_what_cannot_be_assessed(scores, labels):
+    with pytest.raises(ArgumentError, match="scores"):
+        assess(torch.tensor(scores), torch.tensor(labels, dtype=torch.long))

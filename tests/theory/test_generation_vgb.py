@@ -116,6 +116,7 @@ def test_walks_of_fixed_length(case):
     assert last.steps == pytest.approx(7 / on_leaves.sum())
     uniform = chain.returned(7, returns="uniform")
     assert uniform.leaf_chance == pytest.approx(chain.after(7, average=True)[tree.leaves].sum())
+    assert uniform.steps == pytest.approx(4 / uniform.leaf_chance)
 
 
 @RANDOM

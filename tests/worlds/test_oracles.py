@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sandtable.arguments import ArgumentError
-from sandtable.worlds import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
+from sandtable.worlds import FixedLengthDyck, HiddenPrefix, Knapsack, OneZero, SlippingDyck, Slips, Trap, Zeros
 from sandtable.worlds.base import HasLogProb, HasNextToken, Recogniser, TokenWorld
 from sandtable.worlds.oracles import knapsack
 
@@ -147,3 +147,38 @@ def test_low_density_weights_are_large():
 def test_mistakes_are_named(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+def test_brackets_that_slip_by_hand():
+    """Every string of four brackets, its probability multiplied up in plain Python."""
+    world = SlippingDyck(FixedLengthDyck(length=4, p=0.3, q=0.6), slip=0.1, rise=0.2)
+    right = {}
+    for string in itertools.product(range(4), repeat=4):
+        chance, stack = 1.0, []
+        for i, token in enumerate(string):
+            left = 4 - i
+            opens = 1.0 if not stack else 0.0 if len(stack) == left else 0.6
+            if token < 2:
+                chance *= opens * (0.3 if token == 0 else 0.7)
+                stack.append(token)
+            elif not stack:
+                chance = 0.0
+                break
+            else:
+                slip = 0.1 + 0.2 * stack.count(0)
+                chance *= (1 - opens) * (1 - slip if token - 2 == stack.pop() else slip)
+        right[string] = chance
+    rows = torch.tensor([[world.world.bos, *string, world.eos] for string in right])
+    law = world.log_prob(rows).exp()
+    assert law.tolist() == pytest.approx(list(right.values()))
+    assert law.sum().item() == pytest.approx(1)
+    assert torch.equal(world.accepts(rows), world.world.accepts(rows))
+    total = float(law[world.valid(rows)].sum())
+    batch = world.sample(20_000, seeded())
+    assert abs(batch.latents["valid"].double().mean().item() - total) < 0.015
+
+
+def test_without_slips_brackets_are_those_of_the_world():
+    inner = FixedLengthDyck(length=8)
+    batch = inner.sample(50, seeded())
+    assert torch.allclose(SlippingDyck(inner, slip=0.0).log_prob(batch), inner.log_prob(batch))

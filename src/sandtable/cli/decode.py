@@ -70,6 +70,8 @@ class Arm:
         from sandtable.decoding.driver import check_settings
 
         check_settings(self.decoder, self.settings, _OURS)
+        if self.settings.get("returns") == "all":
+            raise ArgumentError("returns='all': a prompt has one completion here; ask for more with --repeats")
         if self.judge and "verifier" not in inspect.signature(self.decoder).parameters:
             raise ArgumentError(f"{', '.join(self.judge)}: {self.method} asks no verifier")
         if "verifier" in self.judge:
@@ -92,7 +94,7 @@ def decode(
     tokenizer: Annotated[
         str | None, typer.Option(help="With --model: a tokenizer's name or folder (default: the model's own).")
     ] = None,
-    method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "backtrack",
+    method: Annotated[str | None, typer.Option(help=f"One of: {', '.join(METHODS)} (default: backtrack).")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Of the method: quota=4, stride=4, top_p=0.9, n=8, …"),
@@ -112,7 +114,7 @@ def decode(
         int | None, typer.Option(help="Training steps of the small model (default: what the claims use).")
     ] = None,
     layer: Annotated[int | None, typer.Option(help="Layer that the probe reads (default: the last).")] = None,
-    depth: Annotated[int, typer.Option(help="Layers of the probe itself: 1 is linear.")] = 1,
+    depth: Annotated[int | None, typer.Option(help="Layers of the probe itself (default: 1, it is linear).")] = None,
     count: Annotated[int, typer.Option("-n", help="Prompts; for append, function names.")] = 10,
     repeats: Annotated[int, typer.Option(help="Completions of every prompt.")] = 10,
     runs: Annotated[int, typer.Option(help="Times all of it is done, with other prompts and draws.")] = 1,
@@ -139,12 +141,17 @@ def decode(
     whole("--show", show, least=0)
     several("--steps", 1 if steps is None else steps)
     whole("--trace", 0 if trace is None else trace, least=0, most=count * repeats - 1)
-    whole("--depth", depth)
-    if layer is not None:
-        whole("--layer", layer, least=0)
+    whole("--depth", 1 if depth is None else depth)
+    whole("--layer", layer or 0, least=0)
     _known_verifier(verifier)
+    if verifier != "probe" and (layer, depth) != (None, None):
+        raise ArgumentError(f"--verifier={verifier}: only a probe trained here has --layer and --depth")
+    if model is not None and steps is not None:
+        raise ArgumentError(f"--steps={steps}: {model} is trained already; leave --steps out")
+    if compare is not None and method is not None:
+        raise ArgumentError(f"--method={method}: --compare names the methods; give one of the two")
     own = dict(parse_setting(text) for text in settings or ())
-    arms = [Arm(method, own)] if compare is None else parse_arms(compare, task, own)
+    arms = [Arm(method or "backtrack", own)] if compare is None else parse_arms(compare, task, own)
     from sandtable.lab import Lab, Store
     from sandtable.lab.run import plain
     from sandtable.training.pace import Pace
@@ -155,7 +162,7 @@ def decode(
         lab = Lab(store=folder, device=device, progress=say)
         work, lm = _prepared(task, model, tokenizer, lab, steps)
         kind = one_of("--kind", kind, work.kinds) if kind is not None else work.kinds[0]
-        judges = Judges(work, lm, lab, seed, batch_size, {"verifier": verifier, "layer": layer, "depth": depth})
+        judges = Judges(work, lm, lab, seed, batch_size, {"verifier": verifier, "layer": layer, "depth": depth or 1})
         for arm in arms:
             judges.probe(arm)
         rows, example = [], None
@@ -204,17 +211,20 @@ def parse_arms(text: str, task: str, own: Mapping[str, Any]) -> list[Arm]:
         for p in (0.9, 1.0) if task == "dyck" else (0.95, 1.0):
             lines += [f"ancestral top_p={p}", f"backtrack quota=4 stride=4 top_p={p}", best.format(p=p)]
         text = "; ".join(lines)
-    arms = []
+    arms, taken = [], set[str]()
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         name, *words = part.split()
         bare = Arm(name)
         fitting = {k: v for k, v in own.items() if k in inspect.signature(bare.decoder).parameters}
+        taken |= fitting.keys()
         for chosen in itertools.product(*map(_choices, words)):
             given = dict(parse_setting(word) for word in chosen)
             judge = {k: given.pop(k) for k in _JUDGE if k in given}
             arms.append(Arm(name, fitting | given, judge))
     if not arms:
         raise ArgumentError(f'--compare={text!r}: must name methods, such as "ancestral; backtrack quota=4"')
+    for name in own.keys() - taken:
+        raise ArgumentError(f"--set {name}={own[name]}: no method of --compare has this setting")
     return arms
 
 

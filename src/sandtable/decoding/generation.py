@@ -95,6 +95,25 @@ class Generation:
         """The completions as text."""
         return [self.model.decode(row) for row in self.completions]
 
+    def log_prob(self) -> Float[Tensor, " row"]:
+        """log p(completion | prompt) of every row under the generator's own law: nothing cut off, temperature 1.
+
+        The model reads the rows once more, token by token as it wrote them; that is on no bill.
+        """
+        with torch.no_grad():
+            rows = [row[:start] for row, start in zip(self.rows, self.prompts.tolist(), strict=True)]
+            added = (self.lengths - self.prompts).max()
+            session = self.model.start([torch.tensor(row, dtype=torch.long) for row in rows], room=int(added))
+            tokens, lengths = self.tokens.to(session.lengths.device), self.lengths.to(session.lengths.device)
+            total = torch.zeros(len(self), dtype=torch.float64, device=lengths.device)
+            while bool((more := session.lengths < lengths).any()):
+                place = session.lengths.clamp(max=tokens.shape[1] - 1)[:, None]
+                token = tokens.gather(1, place)[:, 0]
+                law = session.logits(more).double().log_softmax(-1)
+                total += law.gather(1, token[:, None])[:, 0].where(more, 0.0)
+                session.append(token, more)
+        return total.cpu()
+
     @staticmethod
     def join(parts: Sequence[Generation]) -> Generation:
         """The rows of several generations, one after another."""

@@ -12,6 +12,9 @@ from torch import Tensor
 from sandtable.arguments import number, probability, whole
 
 
+_COLDEST = 1e-30  # of numbers of 32 bits: below it, only equal logits share
+
+
 @dataclass(frozen=True)
 class Truncation:
     """p ∝ softmax(logits / temperature), cut to the `top_k` likeliest tokens and then to the nucleus of mass `top_p`.
@@ -43,7 +46,7 @@ class Truncation:
         """The truncated law of every row over the whole vocabulary, in float64."""
         if self.greedy:
             return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
-        probs = (logits.double() / self.temperature).softmax(-1)
+        probs = self._cooled(logits.double()).softmax(-1)
         if self.plain:
             return probs
         kept = self._kept(probs)
@@ -53,8 +56,14 @@ class Truncation:
         """One token a row by inverse CDF: the first whose cumulative probability exceeds the row's uniform number."""
         if self.greedy:
             return logits.argmax(-1)
-        probs = (logits if self.temperature == 1 else logits / self.temperature).softmax(-1)
+        probs = self._cooled(logits).softmax(-1)
         return inverse_cdf(probs if self.plain else self._kept(probs), uniform)
+
+    def _cooled(self, logits: Float[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
+        """Logits over the temperature, the largest at 0: there it stays, however small the temperature."""
+        if self.temperature == 1:
+            return logits
+        return (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, _COLDEST)
 
     def _kept(self, probs: Float[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
         """The probabilities with what is cut off set to zero."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from sandtable.arguments import ArgumentError, number, typed, whole
 
 MOST_LAYERS = 1000
+_BINS = 10
 LARGEST_RATE = 1e30  # what a float of 32 bits holds, with room
 
 
@@ -134,3 +135,53 @@ def train_classifier(
     kept.requires_grad_(False)
     accuracy = kept.accuracy(features[here], labels[here])
     return ClassifierFit(kept, best[0], accuracy, epoch, torch.tensor(history, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What scores in [0, 1] are worth that should be P(label = 1).
+
+    - `accuracy` with threshold ½, and with the best `threshold` for these labels (`best_accuracy`);
+    - `brier`: the mean of (score − label)²;
+    - `calibration_error`: |mean score − share of ones| in ten bins of equal width, weighted by what they hold;
+    - `bins`: lower end, how many, mean score and share of ones of every bin that holds any.
+    """
+
+    accuracy: float
+    threshold: float
+    best_accuracy: float
+    brier: float
+    calibration_error: float
+    bins: tuple[tuple[float, int, float, float], ...]
+
+
+@typed
+def assess(scores: Float[Tensor, " row"], labels: Int[Tensor, " row"]) -> Assessment:
+    """Accuracy, best threshold and calibration of scores; label 1 is foretold where a score reaches the threshold."""
+    scores, labels = torch.as_tensor(scores).double().cpu(), torch.as_tensor(labels).long().cpu()
+    if scores.ndim != 1 or scores.shape != labels.shape or not len(scores):
+        raise ArgumentError(f"scores of shape {tuple(scores.shape)}, labels of shape {tuple(labels.shape)}: one a row")
+    if not bool(((scores >= 0) & (scores <= 1)).all()) or not bool(((labels == 0) | (labels == 1)).all()):
+        raise ArgumentError("scores must be in [0, 1], and labels 0 or 1")
+    order = scores.argsort(descending=True)
+    ones = torch.cat([torch.zeros(1), labels[order].double().cumsum(0)])
+    taken = torch.arange(len(scores) + 1)
+    right = ones + (labels == 0).sum() - (taken - ones)  # of taking so many of the highest scores for ones
+    ranked = scores[order]
+    right[1:-1][ranked[1:] == ranked[:-1]] = -1.0  # equal scores cannot be told apart
+    best = int(right.argmax())
+    threshold = float(ranked[best - 1]) if best else math.nextafter(float(ranked[0]), math.inf)
+    which = (scores * _BINS).long().clamp(max=_BINS - 1)
+    bins = []
+    for place in which.unique().tolist():
+        inside = which == place
+        told, true = float(scores[inside].mean()), float(labels[inside].double().mean())
+        bins.append((place / _BINS, int(inside.sum()), told, true))
+    return Assessment(
+        accuracy=float(((scores >= 0.5) == (labels == 1)).double().mean()),
+        threshold=threshold,
+        best_accuracy=float(right[best]) / len(scores),
+        brier=float((scores - labels).square().mean()),
+        calibration_error=sum(count * abs(told - true) for _, count, told, true in bins) / len(scores),
+        bins=tuple(bins),
+    )

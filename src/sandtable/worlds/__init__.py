@@ -25,7 +25,7 @@ from sandtable.worlds.dyck import DyckPrefixes, DyckWords, FixedLengthDyck
 from sandtable.worlds.finite import FiniteLaw, Mixture, Table
 from sandtable.worlds.ising import CliqueIsing, Ising
 from sandtable.worlds.masks import AdaptiveBlocks, BertMasking, Blocks, MaskLaw, UniformSize, UniformSubset
-from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, Slips, Trap, Zeros
+from sandtable.worlds.oracles import HiddenPrefix, Knapsack, OneZero, SlippingDyck, Slips, Trap, Zeros
 from sandtable.worlds.topics import TopicModel
 from sandtable.worlds.translation import DialectTask, DropTask, FertilityTask, translation_task
 
@@ -55,6 +55,7 @@ __all__ = [
     "OneZero",
     "Recogniser",
     "SamplesEach",
+    "SlippingDyck",
     "Slips",
     "Table",
     "TokenWorld",

@@ -98,6 +98,10 @@ class CustomGenerate:
             lm = HuggingFaceModel(model, self.tokenizer, eos=ends)
             most = asked.max_length - input_ids.shape[1]
             made = self.decoder(lm, rows, *self.verifier, max_tokens=most, generator=generator, **law, **self.method)
+        if len(made) != len(rows):
+            raise ArgumentError(
+                f"{self.decoder.__name__}: wrote {len(made)} rows for {len(rows)} prompts; must be as many"
+            )
         self.generation = made
         sequences = _padded(input_ids, made, _pad(asked))
         if asked.return_dict_in_generate:

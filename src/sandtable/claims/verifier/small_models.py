@@ -25,7 +25,7 @@ def task_and_model(name: str, lab: Lab, steps: int | None = None) -> tuple[Task,
         trained = replace(dyck.Trained(), **changed)
         network = lab.fit(replace(dyck.recipe(trained), chunk=1)).averaged[0]
         return DyckTask(dyck.WORLD), _model(network, lab, dyck.WORLD.vocab, dyck.WORLD.eos)
-    network = lab.fit(code.recipe(replace(code.Code(), **changed)))[0]
+    network = lab.fit(replace(code.recipe(replace(code.Code(), **changed)), chunk=1))[0]
     return code.TASK, _model(network, lab, code.WORLD.vocab, code.WORLD.vocab.eos)
 
 

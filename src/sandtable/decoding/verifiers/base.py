@@ -26,7 +26,8 @@ class View:
     """Some rows of a session as a verifier sees them: prompt and continuation, padded on the right with 0.
 
     `rows` are the rows' numbers among all prompts of the call, `prompts` how many tokens of each row are its prompt.
-    `hidden` is there if the verifier declared it in `needs`; `text` is decoded when it is first read.
+    `hidden` is there if the verifier declared it in `needs`, which says of what layer it is; `text` is decoded when it
+    is first read.
     """
 
     tokens: Int[Tensor, "row position"]
@@ -35,6 +36,7 @@ class View:
     prompts: Int[Tensor, " row"]
     model: LanguageModel
     hidden: Float[Tensor, "row width"] | None = None
+    needs: Hidden | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -217,7 +219,7 @@ def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None,
     width = int(lengths.max())
     real = torch.arange(width, device=lengths.device) < lengths[:, None]
     tokens = session.tokens[index, :width].where(real, 0)  # behind a row's end may stand what was erased
-    return View(tokens, lengths, index + first, session.prompts[index], session.model, hidden)
+    return View(tokens, lengths, index + first, session.prompts[index], session.model, hidden, needs)
 
 
 def checked_scores(scores: Any, shape: Sequence[int], verifier: Verifier, rows: Int[Tensor, " row"]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,15 +15,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, flag, one_of, whole
 from sandtable.decoding.adapt import as_language_model
 from sandtable.decoding.language_model import Hidden, LanguageModel
 from sandtable.decoding.verifiers.base import GRANULARITIES, View
-from sandtable.probes.classifier import Classifier, ClassifierFit, train_classifier
+from sandtable.probes.classifier import Assessment, Classifier, ClassifierFit, assess, train_classifier
 
 _KIND = "sandtable probe verifier"
 _TOKENS = 8  # of the row that tells one model from another
-_DRIFT = 0.1  # relative change of its hidden state that another precision can explain
+_DRIFT = 0.01  # relative change of its hidden state that another machine can explain
+_COARSE_DRIFT = 0.1  # and that 16 bits can explain, here or where it was trained
 
 
 def hidden_states(lm: Any, rows: Sequence[Any], hidden: Hidden, *, batch_size: int = 64) -> Float[Tensor, "row width"]:
@@ -42,6 +44,13 @@ def hidden_states(lm: Any, rows: Sequence[Any], hidden: Hidden, *, batch_size: i
     return torch.empty_like(states).index_copy_(0, torch.tensor(order), states)
 
 
+def _state(model: LanguageModel, row: Tensor, hidden: Hidden) -> tuple[Float[Tensor, " width"], bool]:
+    """The hidden state of the last token of a row, and whether the model computes it in 16 bits."""
+    with torch.no_grad():
+        state = model.start([row], room=0, hidden=hidden).hidden()[0]
+    return state.float().cpu(), torch.finfo(state.dtype).bits < 32
+
+
 @dataclass
 class ProbeVerifier:
     """P(a prefix is right) by a classifier on the hidden state of its last token (Botta et al. 2025).
@@ -58,7 +67,9 @@ class ProbeVerifier:
     validation_accuracy: float = float("nan")
     is_value: bool = False
     granularity: str = "token"
-    _known: list[LanguageModel] = field(default_factory=list, repr=False)
+    coarse: bool = False
+    """Whether the states had 16 bits when it was trained."""
+    _known: list[weakref.ref[Any]] = field(default_factory=list, repr=False)
 
     @classmethod
     def fit(
@@ -92,31 +103,44 @@ class ProbeVerifier:
     def of(cls, lm: Any, row: Any, fit: ClassifierFit, hidden: Hidden) -> ProbeVerifier:
         """The verifier of a classifier that was trained on `hidden` of `lm`; `row` is any row of tokens."""
         row = torch.as_tensor(row, dtype=torch.long).cpu()[:_TOKENS].clone()
-        return cls(fit.classifier, hidden, row, hidden_states(lm, [row], hidden)[0], fit.validation_accuracy)
+        state, coarse = _state(as_language_model(lm), row, hidden)
+        return cls(fit.classifier, hidden, row, state, fit.validation_accuracy, coarse=coarse)
 
     def score(self, view: View) -> Float[Tensor, " row"]:
         if view.hidden is None:
             raise ArgumentError(f"hidden=None: this probe reads {self.needs}; start the session with it")
-        if not any(view.model is model for model in self._known):
+        if view.needs not in (None, self.needs):
+            raise ArgumentError(f"hidden={view.needs}: this probe reads {self.needs}; what asks it must need that too")
+        network = getattr(view.model, "network", view.model)
+        if not any(known() is network for known in self._known):
             self._recognise(view.model)
+            self._known = [*(known for known in self._known if known() is not None), weakref.ref(network)]
         if next(self.classifier.parameters()).device != view.hidden.device:
             self.classifier.to(view.hidden.device)
         with torch.no_grad():
             return self.classifier(view.hidden).softmax(-1)[:, 1]
 
+    def assess(self, lm: Any, rows: Sequence[Any], labels: Int[Tensor, " row"], *, batch_size: int = 64) -> Assessment:
+        """Accuracy, best threshold and calibration on prefixes that it was not trained on (label 1: right)."""
+        model = as_language_model(lm)
+        self._recognise(model)
+        states = hidden_states(model, rows, self.needs, batch_size=batch_size)
+        with torch.no_grad():
+            scores = self.classifier.cpu()(states).softmax(-1)[:, 1]
+        return assess(scores, labels)
+
     def _recognise(self, model: LanguageModel) -> None:
         """Refuse a model whose hidden state of the stored row is another one than at training time."""
         if int(self.row.max()) >= model.vocab_size:
             raise ArgumentError(f"probe of a model with more than {int(self.row.max())} tokens: {self._misfit(model)}")
-        state = hidden_states(model, [self.row], self.needs)[0]
+        state, coarse = _state(model, self.row, self.needs)
         if state.shape != self.state.shape:
             raise ArgumentError(f"probe of hidden states {len(self.state)} wide: {self._misfit(model)} is {len(state)}")
         drift = float((state - self.state).norm() / self.state.norm().clamp(min=1e-12))
-        if not drift <= _DRIFT:
+        if not drift <= (_COARSE_DRIFT if coarse or self.coarse else _DRIFT):
             raise ArgumentError(
                 f"probe of another model: hidden states ({self.needs}) of {self._misfit(model)} differ by {drift:.0%}"
             )
-        self._known.append(model)
 
     def _misfit(self, model: LanguageModel) -> str:
         return f"this {type(model).__name__} with {model.vocab_size} tokens"
@@ -135,6 +159,7 @@ class ProbeVerifier:
             "normed": self.needs.normed,
             "validation_accuracy": self.validation_accuracy,
             "granularity": self.granularity,
+            "coarse": self.coarse,
         }
         save_file({name: value.contiguous() for name, value in tensors.items()}, path, {"probe": json.dumps(facts)})
         return path
@@ -159,6 +184,7 @@ class ProbeVerifier:
             hidden = Hidden(facts["layer"], normed=facts["normed"])
             accuracy = float(facts["validation_accuracy"])
             made = cls(classifier.requires_grad_(False), hidden, tensors["row"], tensors["state"], accuracy)
+            made.coarse = flag("coarse", facts.get("coarse", True))
             made.granularity = one_of("granularity", facts.get("granularity", "token"), GRANULARITIES)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ArgumentError(f"{path}: header and weights do not fit together ({error})") from error

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from sandtable.arguments import probability, whole
+from sandtable.arguments import ArgumentError, probability, whole
 from sandtable.decoding.language_model import Hidden
 from sandtable.decoding.verifiers.base import Verifier, View, granularity_of
 from sandtable.worlds import Recogniser
@@ -24,6 +24,12 @@ class Accepts:
     is_value: bool = False
 
     def score(self, view: View) -> Float[Tensor, " row"]:
+        own = getattr(self.world, "vocab", None)
+        if own is not None and len(own) != view.model.vocab_size:
+            raise ArgumentError(
+                f"verifier {type(self.world).__name__} has {len(own)} tokens, and the model {view.model.vocab_size}: "
+                "must be the same"
+            )
         scores = torch.zeros(len(view), dtype=torch.float64)
         for index, tokens in view.by_length():
             scores[index.cpu()] = self.world.accepts(tokens.cpu()).double()

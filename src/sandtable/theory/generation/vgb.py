@@ -145,7 +145,8 @@ class Chain:
             raise ArgumentError(f"returns={returns!r}: must be one of last, uniform (first leaves: first_leaf_law)")
         mass = self.after(steps, lazy=lazy, average=returns == "uniform")[self.tree.leaves]
         chance = float(mass.sum())
-        return Return(mass / chance if chance else mass, chance, steps / chance if chance else math.inf)
+        time = (steps + 1) / 2 if returns == "uniform" else steps  # a walk is over when the node to return is reached
+        return Return(mass / chance if chance else mass, chance, time / chance if chance else math.inf)
 
     def queries(self, steps: int, *, returns: str = "last", lazy: bool = True) -> float:
         """E[different inner nodes that the walk leaves, all its reruns together]: queries where answers are kept.

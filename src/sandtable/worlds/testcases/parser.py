@@ -69,9 +69,10 @@ class _Wrong(Exception):
 def first_error(text: str, name: str, *, requested: int = REQUESTED, finished: bool = True) -> FirstError | None:
     """The first error in a completion that should list `requested` test cases of the function `name`.
 
-    With `finished=False` the text is the beginning of a completion: what is only missing yet is no error, so that
-    "no error" is the exact process verifier of the task. (Numbers then count as written in decimals: an unfinished
-    element is wrong as soon as its digits do not begin those of the right one.)
+    With `finished=False` the text is the beginning of a completion: what is only missing yet is no error. No beginning
+    of a right completion has one; of the others a few have none yet, since a call is judged where its parenthesis is
+    closed, and an element of the output where a comma or the bracket ends it. (Of a number the digits are compared as
+    they come: it is wrong as soon as they do not begin those of the right one.)
     """
     requested = whole("requested", requested)
     lines = text.split("\n")

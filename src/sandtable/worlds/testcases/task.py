@@ -50,7 +50,10 @@ class TestCaseTask:
         if kind == "test":
             chosen = random_names(self.functions, generator)
         else:
-            chosen = (OOD_NAMES if kind == "ood" else TRAIN_NAMES)[: self.functions]
+            known = OOD_NAMES if kind == "ood" else TRAIN_NAMES
+            if self.functions > len(known):
+                raise ArgumentError(f"functions={self.functions}: there are {len(known)} names of the kind {kind!r}")
+            chosen = known[: self.functions]
         return [(name, prompt(name, random_sums(self.sums, generator))) for name in chosen for _ in range(repeats)]
 
     def first_error(self, name: str, completion: str, *, finished: bool = True) -> FirstError | None:

@@ -33,7 +33,15 @@ from sandtable.models import Transformer
 from sandtable.objectives import NextToken
 from sandtable.probes.classifier import Classifier, train_classifier
 from sandtable.training import Adam, Cosine, Recipe
-from sandtable.worlds.testcases import AppendDocuments, Fault, TestCaseTask, correct_cases, first_error, token_at
+from sandtable.worlds.testcases import (
+    TRAIN_NAMES,
+    AppendDocuments,
+    Fault,
+    TestCaseTask,
+    correct_cases,
+    first_error,
+    token_at,
+)
 
 WORLD = AppendDocuments()
 TASK = AppendTask(TestCaseTask(sums=WORLD.sums), max_tokens=WORLD.length)
@@ -175,7 +183,7 @@ def collected(lab: Lab, code: Code) -> dict[str, np.ndarray]:
     rows: list[dict[str, np.ndarray]] = []
     for number in lab.seeds:
         lm, generator = model(lab, code, number), lab.generator(number, "completions for verifiers")
-        problems = TASK.draw(code.functions, code.generations, generator, kind="train")
+        problems = TASK.draw(min(code.functions, len(TRAIN_NAMES)), code.generations, generator, kind="train")
         made = ancestral(
             lm, problems.prompts, max_tokens=TASK.max_tokens, generator=generator, batch_size=500, top_p=0.95
         )
