@@ -11,7 +11,6 @@ from torch import Tensor
 
 from sandtable.arguments import number, probability, whole
 
-
 _COLDEST = 1e-30  # of numbers of 32 bits: below it, only equal logits share
 
 
