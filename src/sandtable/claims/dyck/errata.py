@@ -17,7 +17,7 @@ what is meant, so that the corrected form is the only one that can be computed:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any
 
 import torch
@@ -26,7 +26,6 @@ from sandtable.claims.dyck import necessity
 from sandtable.claims.dyck.setting import DEPTH, PAIRS, SIZE, TYPES, WORLD, layer_of, wen
 from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact, exceeds, printed
 from sandtable.models.attention import silent
-from sandtable.models.blocks import UnitNorm
 from sandtable.probes.dyck.balance import least_outputs
 from sandtable.theory import dyck as theory
 from sandtable.worlds import DyckPrefixes
@@ -51,30 +50,43 @@ class Indices:
     source=wen("eqs. 2.47 and 2.55 and the proof of Theorem 2.2.1, indices corrected"),
     scales={"smoke": Indices(), "desk": Indices()},
     controls=(
-        Control("depth after the token", {"depth_of": "token"}, ("different indices",)),
-        Control("closers of depth 1 to D", {"closers": "depth 1 to D"}, ("brackets that do not exist",)),
+        Control("depth after the token", {"depth_of": "token"}, ("different indices", "different one-hot vectors")),
+        Control(
+            "closers of depth 1 to D", {"closers": "depth 1 to D"}, ("brackets that do not exist, or are left out",)
+        ),
         Control("types from one on", {"direction": "tD + d"}, ("places of the stack's directions",)),
     ),
 )
 def symbols(settings: Indices, lab: Lab) -> Evidence:
-    different, wanted, missing, places, directions = [], [], [], [], []
+    different, rows, wanted, missing, places, directions = [], [], [], [], [], []
     for types, depth in product((1, 2, 3), (1, 2, 4)):
-        indices = set()
-        for t, c in product(range(2 * types), range(1, depth + 1)):
-            # Printed as (t − 1)D + d with openers 2i − 1 and closers 2i: order the types so, 0-based.
-            closes = t % 2
-            indices.add(t * depth + (c - closes if settings.depth_of == "token" else c))
-        different.append(len(indices))
-        wanted.append(2 * types * depth)
-        last = depth if settings.closers == "depth 1 to D" else depth - 1
-        missing.append(sum(d > depth - 1 for d in range(1, last + 1)) * types)
+        size: dict[str, int] = dict(types=types, depth=depth)
+        world, pairs = DyckPrefixes(**size), types * depth
+        row = world.reference[None]  # all types at all depths
+        token, after = row[0, 1:], world.brackets.trace(row).depth[0, 1:]
+        closes = world.brackets.closes(token)
+        # Printed as (t − 1)D + d with openers 2i − 1 and closers 2i: order the types so, 0-based.
+        by_token = (2 * (token % types) + closes.long()) * depth + after
+        index = by_token if settings.depth_of == "token" else world.symbols(row)[0, 1:]
+        different.append(len(index.unique()))
+        rows.append(len(theory.symbol_embedding("E1", **size)[world.symbols(row)[0, 1:]].unique(dim=0)))
+        wanted.append(2 * pairs)
+        leaves = world.symbols(row)[0, 1:][closes & (after > 0)].tolist()
+        asked = theory.constrained_queries(**size).tolist()
+        if settings.closers == "depth 1 to D":  # what leaves depth D would be a closer of depth D + 1
+            asked += [pairs + (t + 1) * depth + pairs for t in range(types)]
+        missing.append(len(set(asked) - set(leaves)) + len(set(leaves) - set(asked)))
+        basis = theory.stack_basis(pairs)
+        values = theory.second_layer(theory.build("uniform", **size), **size)[1][:pairs]
+        written = values[:, 2 * pairs + 1 :][:, : basis.shape[1]] @ basis.T
+        directions += [int(place) if written[i, place] > 0.5 else -1 for i, place in enumerate(written.argmax(1))]
         skipped = 0 if settings.direction == "tD + d" else 1
         places += [(t - skipped) * depth + d for t, d in product(range(1, types + 1), range(1, depth + 1))]
-        directions += range(1, types * depth + 1)
     return Evidence(
         [
             exact("different indices", different, wanted, unit="world"),
-            bounded("brackets that do not exist", missing, 0.0, unit="world"),
+            exact("different one-hot vectors", rows, different, unit="world"),
+            bounded("brackets that do not exist, or are left out", missing, 0.0, unit="world"),
             exact("places of the stack's directions", places, directions, unit="direction"),
         ]
     )
@@ -214,35 +226,45 @@ def excess(settings: Loss, lab: Lab) -> Evidence:
 class Reading:
     length: int = 8
     place: str = "apart"
+    openers: float = 1.0
 
 
 @claim(
     id="dyck/stack-is-read-off",
     statement=(
         "With the directions of the stack in coordinates where embeddings vanish, the stream after attention and "
-        "residual has weight exactly zero on every bracket that is not open."
+        "residual has weight zero on every bracket that is not open, and a positive one on every bracket that is."
     ),
     source=wen("Theorem 2.2.1, proof of sufficiency, corrected"),
     scales={"smoke": Reading(length=6), "desk": Reading()},
-    controls=(Control("directions among the embeddings", {"place": "among"}, ("weight off the stack",)),),
+    controls=(
+        Control("directions among the embeddings", {"place": "among"}, ("weight off the stack",)),
+        Control("openers without values", {"openers": 0.0}, ("weight on the stack",)),
+    ),
 )
 def read_off(settings: Reading, lab: Lab) -> Evidence:
     world = DyckPrefixes(**SIZE, length=settings.length)
     x = world.support().batch.x
-    n, basis = theory.symbol_count(**SIZE), theory.stack_basis(PAIRS)
-    start = n if settings.place == "apart" else 0
-    directions = torch.zeros(PAIRS, n + basis.shape[1], dtype=torch.float64)
-    directions[:, start : start + basis.shape[1]] = basis[1:]
-    signed = torch.zeros(n, PAIRS, dtype=torch.float64)
-    signed[:PAIRS], signed[PAIRS : 2 * PAIRS] = torch.eye(PAIRS), -torch.eye(PAIRS)
-    symbol = world.symbols(x)
-    open_now = signed[symbol].cumsum(1)
-    stream = UnitNorm(directions.shape[1])(open_now @ directions)
-    stream = stream + torch.eye(*directions.shape[1:], dtype=torch.float64)[symbol]
-    trace = world.brackets.trace(x)
-    asked = world.brackets.closes(x) & (trace.depth > 0)
-    weights = (stream @ directions.T)[asked].abs()
-    return Evidence([bounded("weight off the stack", weights[open_now[asked] < 0.5], 1e-9, unit="bracket")])
+    n, basis, name = theory.symbol_count(**SIZE), theory.stack_basis(PAIRS), "blocks.1.hook_resid_mid"
+    on, off = [], []
+    for attention in theory.ATTENTIONS:
+        model = theory.build(attention, **SIZE)
+        values = theory.second_layer(model, **SIZE)[1]
+        values[:PAIRS] *= settings.openers
+        stream = theory.with_values(model, values, **SIZE)(x, want=(name,))[1][name]
+        start = n if settings.place == "apart" else 0
+        weights = stream[..., start : start + basis.shape[1]] @ basis[1:].T
+        signed = torch.cat([torch.eye(PAIRS), -torch.eye(PAIRS), torch.zeros(1, PAIRS)])
+        open_now = signed[world.symbols(x)].cumsum(1) > 0.5
+        asked = world.brackets.closes(x) & (world.brackets.trace(x).depth > 0)
+        off.append(weights[asked][~open_now[asked]].abs().amax())
+        on.append(weights[asked][open_now[asked]].amin())
+    return Evidence(
+        [
+            bounded("weight off the stack", off, 1e-9, unit="model"),
+            exceeds("weight on the stack", float(min(on)), 1e-9, deterministic=True),
+        ]
+    )
 
 
 # -- prefix and distances --------------------------------------------------------------------------------------------
@@ -258,9 +280,16 @@ class Prefix:
     statement="`[[[[]]]](((())))` is in Dyck_{2,4} and holds every type of bracket at every depth once.",
     source=wen("section 2.2.3.2, the prefix on which attention is compared, corrected"),
     scales={"smoke": Prefix(), "desk": Prefix()},
-    controls=(Control("one bracket deeper", {"text": "[[[[]]]]((((())))"}, ("too deep", "symbols that occur")),),
+    controls=(
+        Control(
+            "one bracket deeper",
+            {"text": "[[[[]]]]((((())))"},
+            ("too deep", "symbols that occur", "brackets of the world's own prefix that differ"),
+        ),
+    ),
 )
 def reference(settings: Prefix, lab: Lab) -> Evidence:
+    own = "".join(WORLD.vocab.tokens[token] for token in WORLD.reference[1:].tolist())
     row = torch.tensor([[WORLD.bos, *("[(])".index(piece) for piece in settings.text)]])
     depth = WORLD.brackets.trace(row).depth
     counts = [0.0] * (2 * PAIRS)
@@ -272,8 +301,14 @@ def reference(settings: Prefix, lab: Lab) -> Evidence:
         [
             bounded("too deep", (depth - DEPTH).clamp(min=0).numpy(), 0.0, unit="bracket"),
             exact("symbols that occur", counts, 1.0, unit="symbol"),
+            exact("brackets of the world's own prefix that differ", _differ(own, settings.text), 0, unit="prefix"),
         ]
     )
+
+
+def _differ(one: str, other: str) -> int:
+    """Places at which two texts are not the same."""
+    return sum(a != b for a, b in zip_longest(one, other))
 
 
 @dataclass(frozen=True)
