@@ -36,5 +36,11 @@ def test_settings_against_seeds_pair_by_pair():
 
 def test_growth_from_layer_to_layer():
     lower, upper = (nets.flat(scale * drawn(8, seed=i)[:, :, 0].numpy()) for i, scale in enumerate((1.0, 3.0)))
-    check = layers.grows("growth", lower, upper)
+    check = layers.grows("growth", lower[:, None], upper[:, None])
     assert np.exp(check.measured) == pytest.approx(mean_variation(upper) / mean_variation(lower))
+    worst = layers.grows("growth", np.stack([lower, upper], 1), np.stack([upper, lower], 1))
+    assert worst.measured == pytest.approx(-check.measured)
+    both = np.stack([lower, upper], 1)
+    assert np.exp([layers._least(both), layers._most(both)]) == pytest.approx(
+        [mean_variation(lower), mean_variation(upper)]
+    )

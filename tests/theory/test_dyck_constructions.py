@@ -385,6 +385,13 @@ def test_bad_options_are_one_line(arguments, message, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_long_prefixes_must_fit_before_anything_is_written(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sandtable.arguments.memory.most_memory", lambda: 2**30)
+    assert run("build", "--long", "20000", "-o", tmp_path / "x") == 2
+    assert "--long=20000: asks for 18 GiB of numbers" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_bad_files_are_one_line(tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("not a model")
@@ -396,12 +403,18 @@ def test_bad_files_are_one_line(tmp_path, capsys):
     assert "not a safetensors file" in capsys.readouterr().err
     assert run("check", tmp_path / "missing") == 2
     assert "no such file" in capsys.readouterr().err
+    assert run("check", tmp_path) == 2
+    assert "a folder, not a file" in capsys.readouterr().err
     torch_file = tmp_path / "other.safetensors"
     from safetensors.torch import save_file
 
     save_file({"x": torch.zeros(2)}, torch_file, metadata={"sandtable": '{"kind": "dyck", "types": 2, "depth": 4}'})
     assert run("check", torch_file) == 2
     assert "do not fit together" in capsys.readouterr().err
+    built = dyck.Built(dyck.build(types=1, depth=2), 1, 2, 0.5)
+    object.__setattr__(built, "q", 1.0)
+    assert run("check", dyck.save(built, tmp_path / "sure.safetensors")) == 2
+    assert "sure.safetensors: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sandtable.arguments import ArgumentError, free_path, number, whole
+from sandtable.arguments import ArgumentError, fits_in_memory, free_path, number, whole
 from sandtable.cli.progress import Quiet, Status
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def check(
 def _check_sizes(longest: int, long: int) -> None:
     """Before anything is built."""
     whole("--long", long, least=0, most=20_000)
+    fits_in_memory("--long", long, 6.0 * long**2, size=8)  # attention of one row, and what is made of it
     whole("--longest", longest, most=64)
 
 

@@ -91,7 +91,7 @@ def load_model(path: str | Path, *, kind: str, what: str) -> tuple[dict[str, Ten
     """Tensors and facts of a file that `save_model` wrote for this `kind`; `what` says it in words."""
     path = place("path", path)
     if not path.is_file():
-        raise ArgumentError(f"{path}: no such file")
+        raise ArgumentError(f"{path}: {'a folder, not a file' if Path(path).is_dir() else 'no such file'}")
     try:
         tensors, facts = read_tensors(path, unchanged=False)  # people edit what is theirs; all of it is looked at
     except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:

@@ -197,6 +197,11 @@ TRACE = 0.0025
             ),
         ),
         Control(
+            "short prefixes",
+            {"length": 8},
+            ("right without closers, any trace read as open", "uniform: right without closers"),
+        ),
+        Control(
             "a reader of traces for one, of full weights for the other",
             {"thresholds": (TRACE, 1.0)},
             ("right without closers, less uniform", "uniform: right without closers, as counted"),
@@ -211,7 +216,7 @@ def misleading(settings: Misleading, lab: Lab) -> Evidence:
     batch, asked = batch[asked.any(1)], asked[asked.any(1)]
     names = settings.attention, settings.uniform
     look, flat = (_ablated(settings, *kind, batch, asked) for kind in zip(names, settings.thresholds, strict=True))
-    traces = [_ablated(settings, name, TRACE, batch, asked)["without"].mean() for name in names]
+    traces = [_ablated(settings, name, TRACE, batch, asked)["without"] for name in names]
     counted = _row_means(_counted(batch, settings.thresholds[0]), asked)
     labels = {"closers": "attention to closers", "top": "to the last open bracket", "without": "right without closers"}
     rows = [[labels[key], a, look[key].mean(), b, flat[key].mean()] for key, (a, b) in SPECIFIED.items()]
@@ -228,6 +233,10 @@ def misleading(settings: Misleading, lab: Lab) -> Evidence:
                 unit="prompt",
             ),
             agrees("uniform: attention to closers", flat["closers"], 0.43, relative=0.1, unit="prompt"),
+            agrees(
+                "right without closers, any trace read as open", traces[0], 0.59, within=0.08, shift=0.3, unit="prompt"
+            ),
+            agrees("uniform: right without closers", flat["without"], 0.76, within=0.08, shift=0.3, unit="prompt"),
             exact("uniform: right without closers, as counted", flat["without"], counted, atol=1e-9, unit="prompt"),
             agrees(
                 "right without closers, less uniform",
@@ -253,7 +262,7 @@ def misleading(settings: Misleading, lab: Lab) -> Evidence:
         tables={
             "misleading and uniform": Table(
                 ["quantity", "misleading, specified", "misleading", "uniform, specified", "uniform"],
-                [*rows, ["the same, traces read as open", 0.59, traces[0], None, traces[1]]],
+                [*rows, ["the same, traces read as open", 0.59, traces[0].mean(), None, traces[1].mean()]],
             )
         },
         notes=[

@@ -75,6 +75,11 @@ def copied(
     }
 
 
+def _strength(found: dict[str, np.ndarray]) -> np.ndarray:
+    """How far each head is, at most, from attending to a kind of bracket as often as it comes: a factor ≥ 1."""
+    return np.exp(np.abs(np.log(np.maximum(found["deviation"][..., :NAMED], 1e-9)))).max(-1)
+
+
 @claim(
     id="dyck/copying-heads",
     statement=(
@@ -96,19 +101,22 @@ def copying(settings: Heads, lab: Lab) -> Evidence:
     deep = lab.measure(copied, settings.layers, settings.heads, *how)
     single = lab.measure(copied, 1, 1, *how)
     looked = list(settings.looked_at)
-    strength = np.exp(np.abs(np.log(np.maximum(deep["deviation"][..., :NAMED], 1e-9)))).max(-1)
+    strength = _strength(deep)
     copies = deep["accuracy"] > COPIES
     striking = np.where((deep["cost"] < KEPT) & copies[:, None, None], strength, 0.0)[:, looked].max((1, 2))
     rows = []
-    for layer in range(settings.layers):
-        for head in range(settings.heads):
-            parts = deep["deviation"][:, layer, head]
+    for found, name in ((deep, f"{settings.layers} layers"), (single, "one layer")):
+        strong = _strength(found)
+        for layer, head in np.ndindex(*strong.shape[1:]):
+            parts = found["deviation"][:, layer, head]
             rows.append(
                 [
+                    name,
                     layer + 1,
                     head + 1,
-                    float(deep["cost"][:, layer, head].mean()),
-                    float((strength[:, layer, head] > STRIKING).mean()),
+                    float(found["cost"][:, layer, head].mean()),
+                    float((strong[:, layer, head] > STRIKING).mean()),
+                    *(float(np.median(parts[:, place])) for place in (0, 1)),
                     float((parts[:, -1] > STRIKING).mean()),
                 ]
             )
@@ -129,7 +137,17 @@ def copying(settings: Heads, lab: Lab) -> Evidence:
         },
         tables={
             "heads": Table(
-                ["layer", "head", "cost of uniform attention", "striking in so many seeds", "own position ≥ 2×"], rows
+                [
+                    "net",
+                    "layer",
+                    "head",
+                    "cost of uniform attention",
+                    "striking in so many seeds",
+                    "attention to openers over their frequency",
+                    "to closers",
+                    "own position ≥ 2×",
+                ],
+                rows,
             )
         },
         notes=[

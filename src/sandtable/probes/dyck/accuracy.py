@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, one_of, probability, typed, whole
 from sandtable.models import Stack
-from sandtable.probes.dyck.reading import Edits, latent, real, scores
+from sandtable.probes.dyck.reading import Edits, latent, real, refuse_laws, scores
 from sandtable.worlds import Batch, DyckPrefixes
 from sandtable.worlds.dyck import BoundedDyck
 
@@ -60,6 +60,7 @@ def closing_accuracy(
         if strict is None:
             hit = closers.argmax(-1) == top[part]
         else:
+            refuse_laws(out, here)
             share = closers.double().softmax(-1)
             index = top[part].clamp(min=0)[None, ..., None].expand(len(out), -1, -1, 1)
             hit = share.gather(-1, index)[..., 0] > probability("strict", strict)
@@ -104,6 +105,7 @@ def excess_loss(
     weight = law.sum(-1, keepdim=True)
     given = (law / weight).nan_to_num(0.0)
     for part, out in scores(models, batch, world, reads=reads, outputs=outputs):
+        refuse_laws(out, weight[part][..., 0] > 0)
         p = given[part]
         gap = torch.special.xlogy(p, p) - p * out.double().log_softmax(-1)
         total = total + (gap.sum(-1) * weight[part][..., 0]).sum((1, 2))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from sandtable.arguments import ArgumentError, one_of
@@ -63,6 +63,13 @@ def scores(
         out = out[..., :brackets].cpu()
         # rounding leaves a little more or less than 0 of what is impossible
         yield part, out.clamp(min=torch.finfo(out.dtype).tiny).log() if outputs == "probabilities" else out
+
+
+def refuse_laws(scores: Float[Tensor, "models rows position bracket"], where: Bool[Tensor, "rows position"]) -> None:
+    """An `ArgumentError` where all scores asked for are probabilities, to rounding: those of a trained net never are."""
+    scores = scores[:, where]
+    if bool((scores > -1e-4).all()) and bool(((scores.sum(-1) - 1).abs() < 1e-4).all()):
+        raise ArgumentError("outputs='scores': these are probabilities; for such models pass outputs='probabilities'")
 
 
 def latent(batch: Batch, world: BoundedDyck, name: str) -> Int[Tensor, "batch position"]:

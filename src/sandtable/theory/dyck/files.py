@@ -50,6 +50,7 @@ def load(path: str | Path) -> Built:
         types, depth = whole("types", facts["types"], most=1000), whole("depth", facts["depth"], most=1000)
         width = whole("width", facts["width"], least=least_width(types, depth), most=100_000)
         q, layers = number("q", facts["q"], above=0.0, most=1.0), whole("layers", facts["layers"], least=2, most=1000)
+        DyckPrefixes(types=types, depth=depth, q=q)  # refuses what is no law
         if tuple(tensors["embed.W_E"].shape) != (2 * types + 2, width):
             raise ArgumentError(f"weights of a vocabulary of {len(tensors['embed.W_E'])}, not {2 * types + 2}")
         model = skeleton(types=types, depth=depth, layers=layers, width=width)
