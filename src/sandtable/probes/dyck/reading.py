@@ -66,7 +66,7 @@ def scores(
 
 
 def refuse_laws(scores: Float[Tensor, "models rows position bracket"], where: Bool[Tensor, "rows position"]) -> None:
-    """An `ArgumentError` where all scores asked for are probabilities, to rounding: those of a trained net never are."""
+    """An `ArgumentError` where all scores asked for are probabilities, to rounding: of trained nets they never are."""
     scores = scores[:, where]
     if bool((scores > -1e-4).all()) and bool(((scores.sum(-1) - 1).abs() < 1e-4).all()):
         raise ArgumentError("outputs='scores': these are probabilities; for such models pass outputs='probabilities'")
