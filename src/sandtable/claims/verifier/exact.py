@@ -249,6 +249,8 @@ class SubsetSums:
     verifier: str = "sums"
     early: bool = False
     tabled: int = 18
+    tables: int = 80
+    """Instances whose tables are measured: how much a table grows varies a lot between them."""
     merged: bool = True
     larger: int = LARGER
     family: str = "superincreasing"
@@ -358,7 +360,7 @@ def _sums_decoded(lab: Lab, worlds: list[Knapsack], rows: int, ones: float, veri
 def _tables(settings: SubsetSums, generator: torch.Generator) -> tuple[list[float], list[float]]:
     """Of every instance: entries of the table over D²·max weight, and entries with larger weights over entries."""
     shares, growth = [], []
-    for _ in range(settings.instances):
+    for _ in range(settings.tables):
         chosen = torch.randint(2, (settings.tabled,), generator=generator)
         weights = torch.randint(1, settings.most + 1, chosen.shape, generator=generator)
         larger = settings.larger * weights - torch.randint(settings.larger, chosen.shape, generator=generator)
