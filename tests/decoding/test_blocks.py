@@ -284,6 +284,22 @@ def test_hitting_times_of_a_clock():
     assert on.states is None
 
 
+@pytest.mark.parametrize(
+    ("until", "message"),
+    [
+        (lambda x: (x[:, 0] >= 5).long(), r"a tensor \(4,\) of torch.int64 of 4 chains; must be a tensor of one True"),
+        (lambda x: (x[:, 0] >= 5).double(), "of torch.float64"),
+        (lambda x: x >= 5, r"a tensor \(4, 1\) of torch.bool"),
+        (lambda x: (x >= 5).any(), r"a tensor \(\) of torch.bool"),
+        (lambda x: bool((x >= 5).any()), "until: says True of 4 chains"),
+    ],
+    ids=["0 and 1", "fractions", "a column", "one for all", "no tensor"],
+)
+def test_until_says_true_or_false_of_every_chain(until, message):
+    with pytest.raises(ArgumentError, match=message):
+        run_chains(Clock(), torch.tensor([[3], [0], [9], [5]]), steps=4, generator=generator(), until=until)
+
+
 def test_the_start_is_left_alone_and_seeds_decide():
     law = random_ising(4)
     sampler, start = k_gibbs(law, 2), law.states.clone()

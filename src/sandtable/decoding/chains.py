@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, shown, typed, whole
 from sandtable.decoding.draws import as_generator
 from sandtable.decoding.truncation import inverse_cdf, rising
 from sandtable.worlds import FiniteLaw
@@ -114,7 +114,7 @@ def run_chains(
             kept.append(x.clone())
         if until is None:
             continue
-        there = until(moving) & (hits[running] < 0)
+        there = _reached(until, moving) & (hits[running] < 0)
         if bool(there.any()):
             hits[running[there]] = step
             if stop:
@@ -124,6 +124,15 @@ def run_chains(
             break
     x[running] = moving
     return Chains(x, hits, steps, torch.stack(kept) if keep else None)
+
+
+def _reached(until: Callable[[States], Bool[Tensor, " chain"]], x: States) -> Bool[Tensor, " chain"]:
+    """What `until` says of every chain: 0 and 1 would be read as numbers of chains."""
+    found = until(x)
+    if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape != (len(x),):
+        what = f"a tensor {tuple(found.shape)} of {found.dtype}" if isinstance(found, Tensor) else shown(found)
+        raise ArgumentError(f"until: says {what} of {len(x)} chains; must be a tensor of one True or False for each")
+    return found
 
 
 def largest(keys: Float[Tensor, "chain item"], count: Int[Tensor, " chain"] | int) -> Bool[Tensor, "chain item"]:
