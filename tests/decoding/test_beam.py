@@ -181,6 +181,8 @@ def test_prefixes_are_summed_by_the_whole_target():
         (beam_search, dict(beams=0), "beams=0"),
         (beam_search, dict(alpha=-0.1), "alpha=-0.1"),
         (beam_search, dict(lengths=torch.tensor([1, 2])), "lengths of shape"),
+        (beam_search, dict(lengths=torch.tensor([2.5])), "lengths of torch.float32: must be whole numbers"),
+        (beam_search, dict(lengths=torch.tensor([True])), "lengths of torch.bool: must be whole numbers"),
         (beam_search, dict(model=random_model()), "this decoder needs a Seq2Seq with causal=True"),
     ],
 )

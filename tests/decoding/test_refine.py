@@ -370,6 +370,8 @@ def test_a_rejecter_is_learnt_where_there_is_something_to_learn():
         (dict(rejecters=["stutter"]), r"rejecters=\['stutter'\]: must be rejecters, such as Stutter\(\)"),
         (dict(rejecters=(Stutter,)), "must be rejecters"),
         (dict(lengths=torch.tensor([1, 2])), "lengths of shape"),
+        (dict(lengths=torch.tensor([2.5])), "lengths of torch.float32: must be whole numbers"),
+        (dict(lengths=torch.tensor([True])), "lengths of torch.bool: must be whole numbers"),
         (dict(lengths=torch.tensor([1, 2, 3, 13])), "must be one from 1 to 12 for every row"),
         (dict(seen=torch.ones(4, 3, dtype=torch.bool)), "seen of shape"),
         (dict(seen=torch.ones(4, 4)), "must be booleans"),

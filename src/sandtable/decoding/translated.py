@@ -105,6 +105,8 @@ def given_lengths(
 ) -> Int[Tensor, " row"]:
     """An oracle's target lengths, ⟨eos⟩ included, where the sources are."""
     most = model.config["longest_target"]
+    if lengths.is_floating_point() or lengths.dtype == torch.bool:
+        raise ArgumentError(f"lengths of {lengths.dtype}: must be whole numbers")
     if lengths.shape != (len(source),) or not 1 <= int(lengths.min()) <= int(lengths.max()) <= most:
         raise ArgumentError(f"lengths of shape {tuple(lengths.shape)}: must be one from 1 to {most} for every row")
     return lengths.to(source.device)
