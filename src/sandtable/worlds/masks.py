@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, number, probability, typed, whole
+from sandtable.arguments import LARGEST, ArgumentError, capped_power, items, number, probability, shown, typed, whole
 from sandtable.worlds.finite import all_states, invert, places, state_count, uniform
 
 MOST_BLOCKS = 2**20
@@ -270,10 +270,17 @@ class AdaptiveBlocks(MaskLaw):
         symbols: int = 2,
     ) -> AdaptiveBlocks:
         """From a rule that gives every state its law over the blocks; single precision is enough."""
-        table = rule(all_states(symbols, whole("positions", positions))).double()
+        states, found = all_states(symbols, whole("positions", positions)), items("blocks", blocks, "blocks")
+        if not callable(rule):
+            raise ArgumentError(f"rule={shown(rule)}: must be a function of states, state × position")
+        table = rule(states)
+        if not isinstance(table, Tensor) or table.shape != (len(states), len(found)):
+            what = f"a tensor {tuple(table.shape)}" if isinstance(table, Tensor) else f"a {type(table).__name__}"
+            raise ArgumentError(f"rule: gives {what}; must be a tensor ({len(states)}, {len(found)}), state × block")
+        table = table.double()
         total = table.sum(1, keepdim=True)
         table = torch.where((total - 1).abs() < 1e-6, table / total, table)
-        return cls(positions, tuple(map(tuple, blocks)), tuple(map(tuple, table.tolist())), symbols)
+        return cls(positions, tuple(found), tuple(map(tuple, table.tolist())), symbols)
 
     @property
     def length(self) -> int:
