@@ -337,6 +337,9 @@ GOOD: dict[str, dict[str, Any]] = {
     "theory.gmlm.finite_sample.bound": dict(loss=0.1, cells=10.0, masks=3, tensorisation=1.0),
     "theory.gmlm.finite_sample.deviation": dict(masks=3, frequencies=0.1, total=1.0),
     "theory.gmlm.finite_sample.pointwise_bound": dict(masks=3),
+    "theory.gmlm.fisher.evaluated": dict(
+        family=lambda: fisher.exponential(fisher.ising_statistics(3)), theta=lambda: torch.zeros(6), name="theta"
+    ),
     "theory.gmlm.fisher.masked_scores": dict(
         family=lambda: fisher.exponential(fisher.ising_statistics(3)), theta=lambda: torch.zeros(6).double()
     ),

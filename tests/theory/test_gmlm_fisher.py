@@ -295,3 +295,18 @@ def test_states_and_statistics():
     assert fisher.ising_statistics(3).shape == (8, 6)
     s = 2.0 * all_states(2, 3) - 1
     assert torch.equal(fisher.ising_statistics(3)[:, 4], (s[:, 0] * s[:, 2]).double())
+
+
+@pytest.mark.parametrize("of", ["scores", "masked"])
+def test_parameters_may_be_of_single_precision_and_must_be_as_many_as_the_family_has(of):
+    family = fisher.exponential(fisher.ising_statistics(3))
+    find = (lambda at: fisher.scores(family, at)) if of == "scores" else (
+        lambda at: fisher.masked_scores(family, at, UniformSize(3, 1))
+    )  # fmt: skip
+    assert torch.equal(find(torch.zeros(6)), find(torch.zeros(6).double()))
+    for theta, message in (
+        (torch.zeros(5), "theta of 5 numbers: the family does not take so many parameters of torch.float64"),
+        (torch.zeros(6, 1), r"theta of shape \(6, 1\): must be one vector of parameters"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            find(theta)

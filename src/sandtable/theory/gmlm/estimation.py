@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from sandtable.arguments import ArgumentError, capped_power, number, one_of, typed, whole
-from sandtable.theory.gmlm.fisher import Family, masked_loss
+from sandtable.theory.gmlm.fisher import Family, evaluated, masked_loss
 from sandtable.worlds.bits import bulk_generator
 from sandtable.worlds.finite import FiniteLaw
 from sandtable.worlds.masks import MaskLaw
@@ -127,18 +127,13 @@ def estimate(
         raise ArgumentError(f"symbols={symbols}: have {count} states, pairs of shape {tuple(pairs.shape)} have others")
     if pairs.ndim != 3 or pairs.shape[2] != len(masks.family):
         raise ArgumentError(f"pairs of shape {tuple(pairs.shape)}: must be repetition × state × {len(masks.family)}")
-    if start.ndim != 1:
-        raise ArgumentError(f"start of shape {tuple(start.shape)}: must be one vector of parameters, for all alike")
-    try:
-        states = family(start.to(torch.float64))
-    except (RuntimeError, IndexError, ValueError) as error:
-        raise ArgumentError(f"start of {len(start)} numbers: the family does not take so many parameters") from error
+    start, states = evaluated(family, start, "start")
     if states.shape != (count,):
         raise ArgumentError(
             f"family: gives values of shape {tuple(states.shape)}; must be one for each of {count} states"
         )
     losses = vmap(masked_loss(family, masks, symbols=symbols, conditioned=conditioned))
-    theta = start.to(pairs.device, torch.float64).expand(len(pairs), -1).clone()
+    theta = start.to(pairs.device).expand(len(pairs), -1).clone()
     slope, step = _slopes(losses, theta, pairs), 0
     for step in range(steps + 1):
         active = slope.abs().amax(1) > tol

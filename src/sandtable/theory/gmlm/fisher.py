@@ -48,8 +48,10 @@ def exponential(statistics: Float[Tensor, "states parameter"]) -> Family:
     return lambda theta: statistics @ theta
 
 
+@typed
 def scores(family: Family, theta: Float[Tensor, " parameter"]) -> Float[Tensor, "states parameter"]:
-    """∇_θ log p_θ(x) of every state, by automatic differentiation."""
+    """∇_θ log p_θ(x) of every state, by automatic differentiation in double precision."""
+    theta, _ = evaluated(family, theta, "theta")
     return jacfwd(lambda at: family(at).log_softmax(0))(theta)  # pyright: ignore[reportReturnType]
 
 
@@ -58,7 +60,8 @@ def masked_scores(
     family: Family, theta: Float[Tensor, " parameter"], masks: MaskLaw, *, symbols: int = 2, conditioned: bool = True
 ) -> Float[Tensor, "states block parameter"]:
     """∇_θ log p_θ(x_K | x_−K, K) of every state and block, by differentiating the conditionals themselves."""
-    _check_states(family(theta), masks, symbols)
+    theta, logs = evaluated(family, theta, "theta")
+    _check_states(logs, masks, symbols)
     chosen = _chosen(masks, symbols, conditioned)
 
     def conditionals(at: Tensor) -> Tensor:
@@ -72,6 +75,23 @@ def masked_scores(
         )
 
     return jacfwd(conditionals)(theta)  # pyright: ignore[reportReturnType]
+
+
+def evaluated(
+    family: Family, theta: Float[Tensor, " parameter"], name: str
+) -> tuple[Float[Tensor, " parameter"], Float[Tensor, " states"]]:
+    """θ in double precision and the log-probabilities there, or an `ArgumentError` that calls θ by `name`."""
+    if theta.ndim != 1:
+        raise ArgumentError(f"{name} of shape {tuple(theta.shape)}: must be one vector of parameters")
+    theta = theta.to(torch.float64)
+    try:
+        logs = family(theta)
+    except (RuntimeError, IndexError, ValueError) as error:
+        numbers = f"{name} of {len(theta)} numbers"
+        raise ArgumentError(f"{numbers}: the family does not take so many parameters of {theta.dtype}") from error
+    if logs.ndim != 1:
+        raise ArgumentError(f"family: gives values of shape {tuple(logs.shape)}; must be one for each state")
+    return theta, logs
 
 
 # -- information -----------------------------------------------------------------------------------------------------
