@@ -112,3 +112,17 @@ def test_what_is_refused():
         MaskedBlocks(0.15, mask=3, symbols=3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ArgumentError, match="symbols=1"):
         MaskedBlocks(UniformSize(3, 1), mask=3, symbols=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (st.models.Transformer(3, width=4), "mask=3: the model reads tokens from 0 to 2"),
+        (st.models.Transformer(4, width=4), "symbols=3: the model scores 4; it needs outputs=3"),
+        (torch.nn.Embedding(4, 2), r"model: its outputs have the shape \(27, 3, 2\); must be \(27, 3, 3\)"),
+    ],
+    ids=["reads too few", "scores too many", "another shape"],
+)
+def test_models_that_do_not_fit_are_refused(model, message):
+    with pytest.raises(ArgumentError, match=message):
+        st.fit(model, LAW.expectation, MaskedBlocks(UniformSize(3, 1), mask=3, symbols=3), steps=1)

@@ -35,6 +35,14 @@ class MaskedBlocks(OneForward):
         whole("symbols", self.symbols, least=2)
         whole("mask", self.mask, least=0)
 
+    def check(self, model: Any) -> None:
+        """An `ArgumentError` where a model does not read the token `mask`, or scores another number of symbols."""
+        size, outputs = getattr(model, "size", None), getattr(model, "outputs", None)
+        if isinstance(size, int) and self.mask >= size:
+            raise ArgumentError(f"mask={self.mask}: the model reads tokens from 0 to {size - 1}")
+        if isinstance(outputs, int) and outputs != self.symbols:
+            raise ArgumentError(f"symbols={self.symbols}: the model scores {outputs}; it needs outputs={self.symbols}")
+
     def draw(self, batch: Batch, generator: torch.Generator, step: int) -> Example:
         x, hidden = batch.x, self.masks.hide(batch.x, generator)
         return self._example(x, hidden, torch.full((len(x),), 1 / len(x), dtype=torch.float64, device=x.device))
@@ -49,6 +57,9 @@ class MaskedBlocks(OneForward):
         return {"inputs": inputs, "target": target.index_add(0, row, example["target"])}
 
     def score(self, outputs: Any, example: Example) -> Tensor:
+        if outputs.shape != example["target"].shape:
+            wanted = f"{tuple(example['target'].shape)}, a score for every symbol at every position"
+            raise ArgumentError(f"model: its outputs have the shape {tuple(outputs.shape)}; must be {wanted}")
         return soft_loss("cross-entropy", outputs.flatten(0, -2), example["target"].flatten(0, -2))
 
     def _example(
