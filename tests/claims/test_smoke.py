@@ -5,9 +5,11 @@ from dataclasses import fields, is_dataclass, replace
 import pytest
 from matplotlib.figure import Figure
 
+from sandtable.arguments import ArgumentError
 from sandtable.bridges import corpus
 from sandtable.claims.dyck import nets
 from sandtable.lab import Lab, Store, load, verify
+from sandtable.lab.changes import changed
 
 CLAIMS = load()
 SMOKE = sorted(name for name, claim in CLAIMS.items() if "smoke" in claim.scales)
@@ -25,6 +27,36 @@ def store(tmp_path_factory):
 def test_verdict_is_the_expected_one(name, store):
     (outcome,) = verify([CLAIMS[name]], scale="smoke", store=store)
     assert outcome.ok, outcome
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_settings_are_what_they_are_declared_as(name):
+    """A control sets what `--set` could; and of masks and decoding every text is one of those that are declared."""
+    claim = CLAIMS[name]
+    for settings in claim.scales.values():
+        assert changed(settings, ((f.name, getattr(settings, f.name)) for f in fields(settings) if f.init)) == settings
+        for control in claim.controls:
+            assert changed(settings, control.change.items()) == replace(settings, **control.change)
+        texts = [f.name for f in fields(settings) if f.type == "str"]
+        assert not name.startswith("gmlm/") or texts in ([], ["asked"]), texts
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("tensorisation-bounds-joint", {"constant": "zzz"}, "must be 'tensorisation', 'Poincaré' or 'a tenth'"),
+        ("blocks-cover", {"reads": "zzz"}, "must be 'cover' or 'partition'"),
+        ("two-stages", {"setting": "foo"}, "must be 'stages', 'unmask' or 'positional'"),
+        ("stutter-self-attention", {"asked": "self-avg"}, "did you mean 'self avg'?"),
+        ("hitting-times", {"instead": 20}, "instead=20: must be a whole number from 1 to 10"),
+        ("hitting-times", {"k_off": -4}, "k_off=-4: must be a whole number from -3 to 10"),
+        ("hitting-times", {"parallel_coupling": 7.0}, "parallel_coupling=7.0: must be one of `shown` and `judged`"),
+    ],
+)
+def test_settings_that_no_claim_knows_are_refused_before_any_work(name, changes, words, tmp_path):
+    with pytest.raises(ArgumentError) as stop:
+        verify([CLAIMS[f"gmlm/{name}"]], changes=changes, store=Store(tmp_path))
+    assert words in str(stop.value)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -361,6 +362,7 @@ class Shape:
 class Nested:
     shape: Shape = Shape()
     label: str = "true"
+    reads: Literal["cover", "partition"] = "cover"
     names: tuple[str, ...] = ("a", "b")
     limit: float | None = None
     wrong: bool = False
@@ -390,6 +392,7 @@ NESTED = Claim(
         ({"limit": 3, "label": "shuffled"}, {"limit": "3.0", "label": "'shuffled'"}),
         ({"shape": Shape(9)}, {"shape.width": "9"}),
         ({"names": ("a",)}, {"names": "('a',)"}),
+        ({"reads": "partition"}, {"reads": "'partition'"}),
         ({"shape.width": 4, "limit": None}, {}),
     ],
 )
@@ -408,6 +411,7 @@ def test_settings_inside_settings_have_dotted_names(store, changes, told):
         ({"shape.rates": ("a",)}, "each a number"),
         ({"limit": "low"}, "limit='low': must be a number or None"),
         ({"wrong": 1}, "wrong=1: must be True or False"),
+        ({"reads": "zzz"}, "reads='zzz': must be 'cover' or 'partition'"),
         ({"shape.wdth": 3}, "did you mean 'shape.width'?"),
         ({"label": "foo"}, "toy/nested with --set label=foo: label='foo': must be true or shuffled"),
     ],

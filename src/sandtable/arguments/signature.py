@@ -115,6 +115,8 @@ def _of(node: ast.expr) -> Kind | None:
         return Kind("a module", lambda value: _is_of(value, "Module"))
     if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
         inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if node.value.id == "Literal":
+            return _chosen([item.value for item in inside if isinstance(item, ast.Constant)])
         if node.value.id in ("Float", "Int", "Bool"):
             return Kind("a tensor", lambda value: _is_of(value, "Tensor", "ndarray"))
         if node.value.id in ("Mapping", "dict"):
@@ -122,6 +124,13 @@ def _of(node: ast.expr) -> Kind | None:
         if node.value.id in ("Sequence", "Collection", "Iterable", "list", "tuple"):
             return _several(node.value.id, inside)
     return None
+
+
+def _chosen(options: list[Any]) -> Kind:
+    """One of these and of its type: True is not 1."""
+    *some, last = map(repr, options)
+    words = f"{', '.join(some)} or {last}" if some else last
+    return Kind(words, lambda value: any(type(value) is type(option) and value == option for option in options))
 
 
 def _mapping(inside: list[ast.expr]) -> Kind:

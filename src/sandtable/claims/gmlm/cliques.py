@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,8 +28,8 @@ class Modes:
     outside: float = 0.0
     coupling: float = 1.0
     flip: float = 2.0
-    pairs: str = "once"
-    bound: str = "≥"
+    pairs: Literal["once", "twice"] = "once"
+    bound: Literal["≥", ">"] = "≥"
 
 
 def _strong(instances: int, largest: int, generator: torch.Generator) -> list[CliqueIsing]:
@@ -99,7 +100,7 @@ def modes(settings: Modes, lab: Lab) -> Evidence:
 @dataclass(frozen=True)
 class Pairs:
     instances: int = 30
-    pairs: str = "once"
+    pairs: Literal["once", "twice"] = "once"
 
 
 @claim(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -26,8 +27,8 @@ NAMES = ("00", "01", "10", "11")
 @dataclass(frozen=True)
 class Example:
     conditioned: bool = True
-    masks: str = "look at x"
-    shown: str = "hidden by K"
+    masks: Literal["look at x", "do not look", "exchanged"] = "look at x"
+    shown: Literal["hidden by K", "shown by K"] = "hidden by K"
 
 
 @claim(

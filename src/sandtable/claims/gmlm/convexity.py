@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -29,8 +30,8 @@ ROUNDING = 1e-9
 class Convexity:
     lengths: tuple[int, ...] = (2, 3, 4)
     points: int = 5
-    family: str = "Ising"
-    moments: str = "given what is seen"
+    family: Literal["Ising", "mixture"] = "Ising"
+    moments: Literal["given what is seen", "of the whole law"] = "given what is seen"
 
 
 @claim(
@@ -109,7 +110,7 @@ CORRELATIONS = (0.0, 0.0085, 0.0385, 0.4668, 1.2014, 2.0018)
 class Dependence:
     lengths: tuple[int, ...] = (2, 3, 4, 5)
     couplings: tuple[float, ...] = COUPLINGS
-    k: str = "less than N"
+    k: Literal["less than N", "N"] = "less than N"
     pairs: float = 1.0
 
 

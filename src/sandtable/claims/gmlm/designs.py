@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import torch
 
@@ -28,7 +29,7 @@ class SpeedUp:
     lengths: tuple[int, ...] = (3, 4)
     couplings: tuple[float, ...] = (0.2, 0.7, 1.5)
     power: float = 1.0
-    pairs: str = "once"
+    pairs: Literal["once", "twice"] = "once"
 
 
 @claim(
@@ -96,7 +97,7 @@ KNOWN_DESIGNS = {"coupled pairs": (2.000, 188.9), "all pairs": (5.043, 168.3), "
 @dataclass(frozen=True)
 class Design:
     coupling: float = STRONG
-    compared: str = "worst direction"
+    compared: Literal["worst direction", "trace"] = "worst direction"
 
 
 @claim(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -42,8 +42,8 @@ class Coverage:
     masks: int = 4 * 10**14
     delta: float = 0.1
     margin: float = 0.1
-    truth: str = "sampled"
-    least: str = "conditional"
+    truth: Literal["sampled", "far"] = "sampled"
+    least: Literal["conditional", "its root"] = "conditional"
     falls: bool = True
     ascent_steps: int = 60
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -69,8 +70,8 @@ def _traces(coupling: float) -> list[float]:
 class Fits:
     repetitions: int = 500
     samples: tuple[int, ...] = (200, 1000, 5000)
-    shown: str = "one mask"
-    size_of: str = "k"
+    shown: Literal["one mask", "all masks"] = "one mask"
+    size_of: Literal["k", "N + 1 − k"] = "k"
     swapped: bool = False
     steps: int = 200
 
@@ -209,7 +210,7 @@ class Normal:
     repetitions: int = 2000
     samples: int = 20_000
     conditioned: bool = True
-    covariance: str = "its own"
+    covariance: Literal["its own", "maximum likelihood", "one mask", "half"] = "its own"
     steps: int = 200
 
 

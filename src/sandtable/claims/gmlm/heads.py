@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ class Heads:
     rate: float = 1e-2
     times: float = 1.0
     drawn: int = 20_000
-    against: str = "product"
+    against: Literal["product", "joint"] = "product"
 
 
 @claim(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from sandtable.arguments import ArgumentError, whole
 from sandtable.claims.gmlm.sources import li2024
 from sandtable.decoding import CliqueGibbs, Parallel, run_chains
 from sandtable.lab import Control, Evidence, Lab, Table, agrees, bounded, claim, exact, orders, printed, proportion
@@ -76,6 +77,13 @@ class Hitting:
     parallel_coupling: float | None = None
     instead: int | None = None
     reverse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.instead is not None:
+            whole("instead", self.instead, most=SPINS)
+        whole("k_off", self.k_off, least=1 - CLIQUE, most=SPINS)
+        if self.parallel_coupling not in (None, *self.shown, *self.judged):
+            raise ArgumentError(f"parallel_coupling={self.parallel_coupling!r}: must be one of `shown` and `judged`")
 
 
 def _means(blocks: Sequence[int]) -> tuple[str, ...]:
@@ -207,7 +215,6 @@ def _figure(couplings: Sequence[float], means: dict[int, list[float]]) -> Figure
 class Assumptions:
     outside: float = 0.0
     couplings: tuple[float, ...] = (20.5, 25.0, 50.0, 100.0)
-    limit: str = "joint"
 
 
 @claim(

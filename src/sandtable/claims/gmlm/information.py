@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import comb
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -37,10 +38,10 @@ class Equality:
     instances: int = 4
     length: int = 3
     adaptive: int = 3
-    data: str = "realizable"
-    masks: str = "one"
+    data: Literal["realizable", "misspecified"] = "realizable"
+    masks: Literal["one", "all"] = "one"
     conditioned: bool = True
-    score: str = "log"
+    score: Literal["log", "probability"] = "log"
     off: float = 0.0
 
 
@@ -145,7 +146,7 @@ def _conditionals(instance: Instance, theta: Tensor, masks: MaskLaw) -> Float[Te
 @dataclass(frozen=True)
 class Cover:
     lengths: tuple[int, ...] = (2, 3, 5, 8)
-    reads: str = "cover"
+    reads: Literal["cover", "partition"] = "cover"
 
 
 @claim(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ class Joint:
     samples: int = 20
     starts: int = 30
     ascent: int = 250
-    constant: str = "tensorisation"
+    constant: Literal["tensorisation", "Poincaré", "a tenth"] = "tensorisation"
     k_counts: bool = True
 
 
@@ -56,7 +57,7 @@ class Joint:
         ),
         Control(
             "a constant of 0.1",
-            {"constant": "0.1"},
+            {"constant": "a tenth"},
             ("empirical laws", "with the loss", "total variation", "Poincaré over C_AT"),
         ),
         Control("N in place of N/k", {"k_counts": False}, ("independent positions",)),
@@ -70,7 +71,7 @@ def tensorisation_bounds_joint(settings: Joint, lab: Lab) -> Evidence:
     rows, cliques = [], []
     for i, (law, masks) in enumerate(_cases(lab, lab.seeds[0], settings.laws)):
         poincare, least = float(sought["poincare"][0, i]), float(sought["constant"][0, i])
-        constant = {"tensorisation": least, "Poincaré": poincare, "0.1": 0.1}[settings.constant]
+        constant = {"tensorisation": least, "Poincaré": poincare, "a tenth": 0.1}[settings.constant]
         if isinstance(law, CliqueIsing):
             cliques.append(constant)
         others = torch.stack([_other(law, generator) for _ in range(settings.others)])

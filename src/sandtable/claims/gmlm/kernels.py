@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ class Kernels:
     sizes: tuple[tuple[int, int], ...] = SIZES
     tables: int = 5
     other: bool = False
-    zeros: str = "cut off"
+    zeros: Literal["cut off", "softmax"] = "cut off"
     restarts: int = 9
     coupling_off: float = 0.0
 
@@ -165,8 +165,8 @@ def _nearest(coupling: float, restarts: int) -> tuple[float, float]:
 @dataclass(frozen=True)
 class OneGibbs:
     couplings: tuple[float, ...] = (0.2, 0.5, 0.7, 1.0, 2.0)
-    position: str = "given"
-    law: str = "p"
+    position: Literal["given", "random"] = "given"
+    law: Literal["p", "product"] = "p"
 
 
 @claim(

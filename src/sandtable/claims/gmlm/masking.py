@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from math import comb
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,11 +24,11 @@ from sandtable.worlds import Blocks, UniformSize
 class More:
     instances: int = 3
     lengths: tuple[int, ...] = (2, 3, 4, 5)
-    masks: str = "one"
-    order: str = "more masks more"
+    masks: Literal["one", "all"] = "one"
+    order: Literal["more masks more", "reversed"] = "more masks more"
     missing: int = 0
-    gain: str = "not negative"
-    formula: str = "pairs by size"
+    gain: Literal["not negative", "strict"] = "not negative"
+    formula: Literal["pairs by size", "pairs as fields"] = "pairs by size"
     pairs: float = 1.0
 
 
@@ -179,7 +180,7 @@ AT_ONCE = {0.05: (10.112, 10.112, 10.112, 10.112), 0.3: (16.337, 16.327, 16.327,
 
 @dataclass(frozen=True)
 class AtOnce:
-    masks: str = "all"
+    masks: Literal["all", "one"] = "all"
 
 
 @claim(

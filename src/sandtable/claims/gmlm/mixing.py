@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -36,9 +36,9 @@ ROUNDING = 1e-9
 class Bound:
     instances: int = 3
     starts: int = 20
-    constant: str = "of the chain"
+    constant: Literal["of the chain", "one"] = "of the chain"
     rate: float = 2.0
-    form: str = "blocks"
+    form: Literal["blocks", "plain"] = "blocks"
     pairs: float = 1.0
 
 
@@ -54,7 +54,7 @@ class Bound:
     controls=(
         Control(
             "C of a chain that draws everything anew",
-            {"constant": "1"},
+            {"constant": "one"},
             ("excess of Γ over C I⁻¹", "worst direction, full models", "χ² over its bound"),
         ),
         Control("form without the mean given what is seen", {"form": "plain"}, ("Dirichlet forms",)),
@@ -223,9 +223,9 @@ def _constants_by_coupling():
 class Adaptive:
     instances: int = 2
     masks: int = 2
-    constant: str = "of the chain"
-    kernel: str = "states"
-    form: str = "given K"
+    constant: Literal["of the chain", "one"] = "of the chain"
+    kernel: Literal["states", "pairs"] = "states"
+    form: Literal["given K", "without K"] = "given K"
 
 
 @claim(
@@ -238,7 +238,7 @@ class Adaptive:
     source=li2024("the proposition on adaptive masking and the Poincaré inequality, kernel corrected"),
     scales={"smoke": Adaptive(instances=1, masks=1), "desk": Adaptive(instances=10, masks=5)},
     controls=(
-        Control("C of a chain that draws everything anew", {"constant": "1"}, ("excess of Γ over C I⁻¹",)),
+        Control("C of a chain that draws everything anew", {"constant": "one"}, ("excess of Γ over C I⁻¹",)),
         Control("a kernel that never changes K", {"kernel": "pairs"}, ("eigenvalues equal to one",)),
         Control("forms without K in the condition", {"form": "without K"}, ("Dirichlet forms", "kept by the chain")),
     ),

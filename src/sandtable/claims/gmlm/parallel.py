@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from math import comb
+from typing import Literal
 
 import torch
 
@@ -24,7 +25,7 @@ class Parallel:
     models: int = 10
     lengths: tuple[int, ...] = (2, 3, 4)
     couplings: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0)
-    kept: str = "Little's law"
+    kept: Literal["Little's law", "the law"] = "Little's law"
     pairs: float = 1.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ class Reach:
     instances: int = 60
     enumerated: int = 6
     simulated: int = 20_000
-    denominator: str = "counted"
+    denominator: Literal["counted", "twice", "fused"] = "counted"
     k_off: int = 0
 
 

@@ -6,7 +6,7 @@ Published without numbers. All nets write the drop task with several right trans
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from sandtable.claims.gmlm.padir import measures
 from sandtable.claims.gmlm.padir.nets import DESK, FEW, PAPER, SEEDS, Net, Size
@@ -21,7 +21,7 @@ WHERE = "section 4.5, design choices"
 class Choice:
     """A setting of the nets, its better value and its worse one, judged after each of `passes`."""
 
-    setting: str
+    setting: Literal["stages", "unmask", "positional"]
     values: tuple[Any, Any]
     passes: tuple[int, ...] = (2, 4)
     size: Size = DESK
@@ -62,7 +62,7 @@ def compared(settings: Choice, lab: Lab) -> Evidence:
 def _claim(
     name: str,
     statement: str,
-    setting: str,
+    setting: Literal["stages", "unmask", "positional"],
     values: tuple[Any, Any],
     passes: tuple[int, ...],
     seeds: Any = FEW,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,7 @@ MASKED = 0.5
 class Converges:
     size: Size = DESK
     within: int = WITHIN
-    nets: str = "distilled"
+    nets: Literal["distilled", "several right", "untrained"] = "distilled"
     backwards: bool = False
     exchanged: bool = False
 

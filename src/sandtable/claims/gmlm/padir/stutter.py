@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+from sandtable.arguments import one_of
 from sandtable.claims.gmlm.padir import measures
 from sandtable.claims.gmlm.padir.measures import Decoding
 from sandtable.claims.gmlm.padir.nets import DESK, MANY, PAPER, SEEDS, Net, Size
@@ -115,8 +117,11 @@ class Attention:
     passes: int = 4
     inputs: int = 2000
     asked: str = "self avg"
-    kind: str = "stutter"
+    kind: Literal["stutter", "most attending"] = "stutter"
     exchanged: bool = False
+
+    def __post_init__(self) -> None:
+        one_of("asked", self.asked, (*(f"self {name}" for name in SELF), *(f"cross {name}" for name in CROSS)))
 
 
 def _attended(settings: Attention, lab: Lab) -> measures.Rows:
