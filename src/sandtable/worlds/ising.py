@@ -193,7 +193,7 @@ class CliqueIsing(FiniteLaw):
 
     @with_generator
     def sample(self, n: int, generator: torch.Generator) -> Batch:
-        """How many of the clique are up, then which ones, spin by spin; the others on their own. O(nN)."""
+        """How many of the clique are up, then which ones, spin by spin; the others on their own. O(nN + c²)."""
         whole("n", n, least=0)
         u = torch.rand(n, self.size + 1, generator=generator, dtype=torch.float64)
         x = (u[:, : self.size] < torch.sigmoid(2 * self.h)).long()
