@@ -10,7 +10,7 @@ from sandtable.inputs import EOS
 from sandtable.models import Seq2Seq
 from sandtable.training import Recipe
 
-SMALL = ("--steps", 2, "--layers", 1, "--heads", 2, "--width", 8, "--batch", 4, "-n", 6, "--passes", 3)
+SMALL = ("--steps", 2, "--layers", 1, "--heads", 2, "--width", 8, "--batch-size", 4, "-n", 6, "--passes", 3)
 GERMAN = ["eins zwei", "zwei drei vier", "drei", "vier eins eins", "drei zwei"] * 8
 ENGLISH = ["one two", "two three four", "three", "four one one", "three two"] * 8
 
@@ -48,8 +48,8 @@ def test_a_task_is_trained_once_and_measured(run, monkeypatch, tmp_path):
     ]  # fmt: skip
     assert (record["work"], record["pairs"]) == ("drop", 6)
     asked = record["options"]
-    assert {"oracle", "rejecter", "drop_stutter", "lr", "batch", "vocab", "longest", "limit"} <= set(asked)
-    assert (asked["oracle"], asked["rejecter"], asked["batch"], asked["n"]) == (True, "stutter", 4, 6)
+    assert {"oracle", "rejecter", "drop_stutter", "lr", "batch_size", "vocab", "longest", "limit"} <= set(asked)
+    assert (asked["oracle"], asked["rejecter"], asked["batch_size"], asked["n"]) == (True, "stutter", 4, 6)
     assert [row["as long"] for row in record["rows"][:2]] == [1, 1]  # beams are held to the given lengths
     assert all(row["valid"] <= row["as long"] for row in record["rows"])
     assert record["rows"][2]["passes"] == 1

@@ -86,7 +86,7 @@ def translate(
     layers: Annotated[int, typer.Option(help="Layers of the encoder, and of the decoder.")] = 2,
     heads: Annotated[int, typer.Option()] = 4,
     width: Annotated[int, typer.Option()] = 48,
-    batch: Annotated[int, typer.Option(help="Pairs of a step.")] = 64,
+    batch_size: Annotated[int, typer.Option(help="Pairs of a step.")] = 64,
     lr: Annotated[float, typer.Option(help="Learning rate, after a tenth of the steps.")] = 4e-3,
     optimizer: Annotated[str, typer.Option(help="adam, or adafactor: steps relative to the size of weights.")] = "adam",
     dropout: Annotated[float, typer.Option(help="Share of activations left out in training.")] = 0.0,
@@ -141,7 +141,7 @@ def translate(
         raise ArgumentError("--distilled: is of the tasks; text is distilled by --teach")
     if task is not None and texts is not None:
         raise ArgumentError("--input: needs text, not a task")
-    for name, value in (("-n", count), ("--passes", passes), ("--beams", beams), ("--batch", batch)):
+    for name, value in (("-n", count), ("--passes", passes), ("--beams", beams), ("--batch-size", batch_size)):
         several(name, value)
     for name, value in (("--steps", steps), ("--show", show), ("--teach", teach)):
         several(name, value, least=0)
@@ -186,7 +186,7 @@ def translate(
             assert target is not None
             work = _text(lab, source, target, dataset, config, split, vocab, longest, limit, count)
         shape = dict(layers=layers, heads=heads, width=width)
-        training = dict(steps=steps, batch=batch, lr=lr, optimizer=optimizer, dropout=dropout, noise=noise)
+        training = dict(steps=steps, batch_size=batch_size, lr=lr, optimizer=optimizer, dropout=dropout, noise=noise)
         how = How(passes, beams, oracle, alpha, noise, temperature, rejecter, percent, replacement, drop_stutter)
         lengths = work.test.latents["length"] if oracle else None
         arms: dict[str, Callable[..., Translated]] = {}
@@ -309,7 +309,7 @@ def _trained(
         source,
         Dropout(objective, training["dropout"]) if training["dropout"] else objective,
         training["steps"],
-        batch_size=training["batch"],
+        batch_size=training["batch_size"],
         optimizer={"adam": Adam, "adafactor": AdaFactor}[training["optimizer"]](training["lr"]),
         schedule=Cosine(warmup=training["steps"] // 10),
         chunk=1,
