@@ -172,6 +172,14 @@ def test_dropped_stutter_is_gone(lab, net):
     assert (found["as long"] < kept["as long"]).all()
 
 
+def test_the_published_inference_stutters_less_and_writes_less(lab, net):
+    """Not never: a right word that stood there as noise is deleted too, and equal ones around it become neighbours."""
+    how = Decoding(2, rejecter="stutter, at the end too", drop_initial=True)
+    found, kept = (lab.measure(measures.decoded, net, one) for one in (how, Decoding(2)))
+    assert (found["stutter"] < kept["stutter"]).all(), (found["stutter"], kept["stutter"])
+    assert (found["words"] < kept["words"]).all()
+
+
 def test_with_every_word_taken_back_only_the_last_pass_writes(lab, net):
     seed, model = next(iter(trained(lab, net)))
     batch, generator = measures.asked(lab, net, seed)

@@ -62,7 +62,9 @@ def refine(
     `summed` over passes. A hypothesis stops when nothing changes, where that tells the rest. At the end `drop_initial`
     deletes words that equal what stood in X^(0) — as the authors' code does for all, and with a small vocabulary also
     by chance — and `drop_stutter` then those that equal their left neighbours; what is deleted does not count in n or
-    in the score. One encoder pass and at most `steps` decoder passes a row.
+    in the score. By default nothing is taken back and nothing deleted. The published inference takes back words that
+    equal their left neighbours after every pass, and in the end deletes them: `rejecters=(Stutter(last=True),)` with
+    `drop_initial=True`. One encoder pass and at most `steps` decoder passes a row.
     """
     seen = checked(model, source, seen, causal=False)
     whole("steps", steps)

@@ -35,6 +35,7 @@ BEAMS = 5
 REJECTERS: dict[str, tuple[Rejecter, ...]] = {
     "none": (),
     "stutter": (Stutter(),),
+    "stutter, at the end too": (Stutter(last=True),),
     "linear": (LinearSchedule(),),
     "a quarter": (Bottom(percent=25.0),),
     "one word": (Bottom(k=1),),
@@ -56,6 +57,7 @@ class Decoding:
     noise: str = "random"
     rejecter: str = "none"
     drop_stutter: bool = False
+    drop_initial: bool = False
     temperature: float = 0.0
 
 
@@ -164,6 +166,7 @@ def refined_once(
         noise=how.noise,
         rejecters=REJECTERS[one_of("rejecter", how.rejecter, REJECTERS)],
         drop_stutter=how.drop_stutter,
+        drop_initial=how.drop_initial,
         temperature=how.temperature,
         **options,
     )

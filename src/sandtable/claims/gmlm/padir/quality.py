@@ -125,6 +125,8 @@ def quality(settings: Quality, lab: Lab) -> Evidence:
         },
         tables={"means over nets": means, **TABLES},
         notes=[
+            "Refiners take no word back and delete none, where the published inference takes repetitions back after "
+            "every pass and deletes them at the end; `gmlm/remasking` shows how little taking them back does. "
             "Lengths are given where nothing else is said; refiners find their own among five, by the probability of "
             "the length and of the words. “Right” is any translation the task allows, of the given length where one is "
             "given; “exact”, “tokens” and “as long” compare with one that was drawn; “overlap” is the share of words "
