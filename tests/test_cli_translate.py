@@ -103,6 +103,28 @@ def test_ways_to_train_and_to_decode(run):
     assert (asked["dropout"], asked["optimizer"], asked["percent"], asked["alpha"]) == (0.1, "adafactor", 40, 0.6)
 
 
+def test_the_published_inference_takes_repetitions_back_and_deletes_them(run):
+    words = ("--task", "drop", *SMALL, "--steps", 0, "--model", "refiner", "--noise", "mask", "--oracle")
+    plain, published = (
+        json.loads(run(*words, *more, "--json")[1]) for more in ((), ("--rejecter", "stutter", "--drop-initial"))
+    )
+    assert published["options"]["drop_initial"] is True
+    assert plain["rows"][-1]["stutter"] > 0
+    assert [row["stutter"] for row in published["rows"]] == [0, 0]
+    assert all(0 < new["words"] < old["words"] for new, old in zip(published["rows"], plain["rows"], strict=True))
+
+
+def test_lines_that_are_too_long_are_refused_before_anything_is_trained(run, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(Recipe, "train", lambda *args, **kw: pytest.fail("trained"))
+    (tmp_path / "new.txt").write_text(f"eins\n{'eins zwei ' * 40}\n")
+    words = (*files, *SMALL, "--vocab", 280, "--longest", 30, "--input", tmp_path / "new.txt")
+    status, out, err = run(*words, "--model", "refiner")
+    assert (status, out) == (2, "")
+    assert "line 2 has" in err
+    assert "the longest source that is trained on has" in err
+    assert "(with --longest=30)" in err
+
+
 def test_a_refiner_may_be_taught_by_the_sequential_model(run):
     status, out, _ = run("--task", "dialect", *SMALL, "--teach", 20, "--beams", 1, "--json")
     assert status == 0
@@ -164,6 +186,7 @@ def test_a_data_set_is_learnt(run, tmp_path):
         (("--task", "drop", "--percent", 10), "--percent: is of --rejecter bottom"),
         (("--task", "drop", "--replacement", "previous"), "--replacement: is for words taken back; give --rejecter"),
         (("--task", "drop", "--model", "sequential", "--noise", "mask"), "--noise: is of the refiner"),
+        (("--task", "drop", "--model", "sequential", "--drop-initial"), "--drop-initial: is of the refiner"),
         (("--task", "drop", "--noise", "masks"), "did you mean 'mask'?"),
         (("--task", "drop", "--optimizer", "sgd"), "--optimizer='sgd'"),
         (("--task", "drop", "--dropout", 1), "--dropout=1.0"),

@@ -18,6 +18,8 @@ from sandtable.cli.settings import several
 from sandtable.cli.writing import plain_name
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sandtable.bridges.parallel import ParallelText
     from sandtable.decoding import Translated
     from sandtable.lab import Lab
@@ -33,6 +35,7 @@ OF_TEXT = ("--config", "--split", "--vocab", "--longest", "--limit", "--bleu-tok
 OF_DATA_SETS = ("--config", "--split")
 OF_REFINERS = (
     "--passes", "--noise", "--temperature", "--rejecter", "--percent", "--replacement", "--drop-stutter",
+    "--drop-initial",
 )  # fmt: skip
 NUMBERS = ("BLEU", "exact", "accuracy", "valid", "as long", "words", "stutter", "passes", "seconds")
 
@@ -63,6 +66,7 @@ class How:
     percent: float
     replacement: str
     drop_stutter: bool
+    drop_initial: bool
 
 
 def translate(
@@ -101,7 +105,11 @@ def translate(
     ] = False,
     alpha: Annotated[float, typer.Option(help="Scores are divided by ((5 + n)/6)^alpha, n the length.")] = 0.0,
     noise: Annotated[
-        str, typer.Option(help="random or mask: what the refiner starts from; with --rejecter linear, mask-predict.")
+        str,
+        typer.Option(
+            help="random or mask: what the refiner starts from. With --rejecter linear it decodes as mask-predict, but "
+            "is trained as all refiners here: 15 % shown, two stages, the loss on all words."
+        ),
     ] = "random",
     temperature: Annotated[float, typer.Option(help="Above 0 the refiner draws its words.")] = 0.0,
     rejecter: Annotated[
@@ -112,6 +120,14 @@ def translate(
         str, typer.Option(help="initial, previous or summed: what stands in for words taken back.")
     ] = "initial",
     drop_stutter: Annotated[bool, typer.Option("--drop-stutter", help="Delete repetitions at the end.")] = False,
+    drop_initial: Annotated[
+        bool,
+        typer.Option(
+            "--drop-initial",
+            help="Delete words that equal their initial noise; with --rejecter stutter also repetitions of the last "
+            "pass, as published.",
+        ),
+    ] = False,
     bleu_tokenize: Annotated[str, typer.Option(help="How sacrebleu cuts texts: 13a, zh, intl, none, …")] = "13a",
     texts: Annotated[
         Path | None, typer.Option("--input", help="A file to translate, a sentence a line, after training.")
@@ -185,9 +201,12 @@ def translate(
             assert source is not None
             assert target is not None
             work = _text(lab, source, target, dataset, config, split, vocab, longest, limit, count)
+        encoded = None if texts is None or lines is None else _encoded(work, texts, lines, longest)
         shape = dict(layers=layers, heads=heads, width=width)
         training = dict(steps=steps, batch_size=batch_size, lr=lr, optimizer=optimizer, dropout=dropout, noise=noise)
-        how = How(passes, beams, oracle, alpha, noise, temperature, rejecter, percent, replacement, drop_stutter)
+        how = How(
+            passes, beams, oracle, alpha, noise, temperature, rejecter, percent, replacement, drop_stutter, drop_initial
+        )
         lengths = work.test.latents["length"] if oracle else None
         arms: dict[str, Callable[..., Translated]] = {}
         if model != "refiner":
@@ -200,7 +219,7 @@ def translate(
         made = {name: _timed(lab, work, name, decode) for name, decode in arms.items()}
         rows = [{"method": name} | _measured(work, how, bleu_tokenize, *result) for name, result in made.items()]
         best = list(arms)[-1]
-        answers = None if lines is None else _answers(lab, work, arms[best], lines)
+        answers = None if encoded is None else _answers(lab, work, arms[best], *encoded)
     asked = {"task": task, "source": source, "target": target, "dataset": dataset, "config": config, "split": split}
     asked |= {
         "vocab": vocab,
@@ -279,6 +298,17 @@ def _lines(path: Path) -> list[str]:
     return lines
 
 
+def _encoded(work: Work, path: Path, lines: Sequence[str], longest: int) -> tuple[Tensor, Tensor]:
+    """The lines as tokens, refused before anything is trained if the model would not read them."""
+    assert work.text is not None
+    source, seen = work.text.encode(lines)
+    sizes, most = seen.sum(1), work.longest_source
+    if int(sizes.max()) > most:
+        line = f"--input={str(path)!r}: line {int(sizes.argmax()) + 1} has {int(sizes.max())} tokens"
+        raise ArgumentError(f"{line}; the longest source that is trained on has {most} (with --longest={longest})")
+    return source, seen
+
+
 def _beside(path: Path) -> Sequence[str]:
     return [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
 
@@ -353,7 +383,7 @@ def _refiner(model: Any, how: How, lengths: Any, generator: Any) -> dict[str, Ca
 
     rejecters = {
         "none": (),
-        "stutter": (Stutter(),),
+        "stutter": (Stutter(last=how.drop_initial),),  # what is put in the last place of a repetition is then deleted
         "linear": (LinearSchedule(),),
         "bottom": (Bottom(percent=how.percent),),
     }
@@ -363,7 +393,8 @@ def _refiner(model: Any, how: How, lengths: Any, generator: Any) -> dict[str, Ca
             return in_batches(
                 refine, model, source, seen=seen, steps=steps, beams=how.beams, generator=generator,
                 noise=how.noise, temperature=how.temperature, rejecters=rejecters[how.rejecter],
-                replacement=how.replacement, drop_stutter=how.drop_stutter, alpha=how.alpha, length_weight=1.0,
+                replacement=how.replacement, drop_stutter=how.drop_stutter, drop_initial=how.drop_initial,
+                alpha=how.alpha, length_weight=1.0,
                 lengths=None if lengths is None or own else lengths.to(source.device),
             )  # fmt: skip
 
@@ -424,11 +455,8 @@ def _bleu(written: Sequence[str], references: Sequence[str], tokenize: str) -> d
     return {"BLEU": found.score, "signature": found.signature}
 
 
-def _answers(lab: Lab, work: Work, decode: Callable[..., Translated], lines: Sequence[str]) -> list[str]:
+def _answers(lab: Lab, work: Work, decode: Callable[..., Translated], source: Tensor, seen: Tensor) -> list[str]:
     assert work.text is not None
-    source, seen = work.text.encode(lines)
-    if source.shape[1] > work.longest_source:
-        raise ArgumentError(f"--input: a sentence of {source.shape[1]} tokens; this model reads {work.longest_source}")
     return work.text.decode(decode(source.to(lab.device), seen.to(lab.device), True).tokens)
 
 
