@@ -497,3 +497,10 @@ def test_nothing_is_shallower_than_auto():
             listed = [d.layers for d in depths(automaton, length) if d.layers is not None]
             assert compile(automaton, length).sizes.depth == min(listed) == shallowest(depths(automaton, length)).layers
     assert shallowest(depths(fixture("DYCK48"))) is None
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 5), (2, 0, 4)])
+def test_no_input_has_no_states(shape):
+    inputs = torch.zeros(shape, dtype=torch.int32)
+    found = compile("GRID4", 5).simulate(inputs)
+    assert found.equal(fixture("GRID4").simulate(inputs))

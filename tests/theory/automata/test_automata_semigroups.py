@@ -9,8 +9,20 @@ from small_automata import all_maps, automata, closure, induced, permuting, word
 from sympy.combinatorics import Permutation
 from sympy.combinatorics import PermutationGroup as Reference
 
-from sandtable.theory.automata import closed_forms, egg_boxes, holonomy, is_aperiodic, is_solvable, obstacle, semigroup
+from sandtable.arguments import ArgumentError
+from sandtable.theory.automata import (
+    algebra,
+    closed_forms,
+    egg_boxes,
+    holonomy,
+    is_aperiodic,
+    is_solvable,
+    nasty,
+    obstacle,
+    semigroup,
+)
 from sandtable.theory.automata.egg_box import covers
+from sandtable.theory.automata.semigroup import most_maps
 from sandtable.worlds.automata import dyck, fixture, from_table, grid
 
 DRAWN = settings(max_examples=40, deadline=None)
@@ -196,3 +208,27 @@ def test_covers_of_egg_boxes(automaton):
     below = {(i, j) for i in range(len(boxes)) for j in range(len(boxes)) if i != j and ideals[j] < ideals[i]}
     right_below = {(i, j) for i, j in below if not any((i, k) in below and (k, j) in below for k in range(len(boxes)))}
     assert set(covers(found, boxes)) == right_below
+
+
+def test_many_states_have_few_maps_listed():
+    """Maps that are listed where no cap is given have fifty million entries at most."""
+    assert most_maps(fixture("GRID4"), None) == 100_000
+    many = fixture("DYCK48")
+    assert most_maps(many, None) * many.n_states <= 50_000_000
+    cycle = from_table([[(q + 1) % 20_000, (q // 2)] for q in range(20_000)])
+    with pytest.raises(ArgumentError, match="cap=2500: the semigroup of this automaton is larger"):
+        semigroup(cycle)
+    assert any("cap=2500" in limit for limit in algebra(cycle).limits)
+
+
+def test_names_are_automata():
+    for known in (semigroup, holonomy):
+        assert known("GRID4").automaton == fixture("GRID4")
+    assert is_solvable("A4")
+    assert is_aperiodic("GRID4")
+    assert obstacle("A5-POINTS").perfect.order == 60
+    assert closed_forms.chance("D8") == closed_forms.chance(fixture("D8"))
+    assert closed_forms.label_laws("ABAB", 3).equal(closed_forms.label_laws(fixture("ABAB"), 3))
+    assert nasty("GRID4", 5).equal(nasty(fixture("GRID4"), 5))
+    with pytest.raises(ArgumentError, match="automaton=3: must be an Automaton, or the name of one"):
+        is_solvable(3)

@@ -3,15 +3,16 @@
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from small_automata import words
 from torch import nn
 
 from sandtable.arguments import ArgumentError
-from sandtable.models import Transformer
+from sandtable.models import Stack, Transformer
 from sandtable.theory.automata import compile, nasty, softness, verify
-from sandtable.worlds.automata import cyclic, dihedral, fixture, flip_flop, grid, memory
+from sandtable.worlds.automata import cyclic, dihedral, fixture, flip_flop, grid, memory, observed
 
 
 def damaged(compiled, name, by):
@@ -166,6 +167,28 @@ def test_modules_and_functions():
     assert not verify(untrained, automaton, length=6).exact
 
 
+WALLS = observed(grid(4), lambda q: int(q in (0, 3)))
+
+
+def test_labels_instead_of_states():
+    labels = lambda rows: WALLS.labels(WALLS.simulate(rows))  # noqa: E731
+    assert verify(labels, WALLS, length=6, of="label").exact
+    assert not verify(labels, WALLS, length=6).exact
+    two = Transformer(2, outputs=2, tied=False, width=8, layers=1, heads=2, causal=True, longest=6)
+    found, said = verify(two, WALLS, length=6, of="label"), two(torch.tensor(words(WALLS, 6))).argmax(-1)
+    assert found.tokens_wrong == int((said != labels(torch.tensor(words(WALLS, 6)))).sum())
+    assert verify(compile(WALLS, 4), of="label").exact
+    moved = compile(cyclic(4, tokens=(0, 1)), 4)  # right on parities of places, wrong on places
+    even = observed(cyclic(4, tokens=(0, 3)), lambda q: q % 2)
+    assert verify(moved, even, of="label").exact
+    assert not verify(moved, even).exact
+
+
+def test_answers_as_lists_and_arrays():
+    for kind in (torch.Tensor.tolist, np.asarray):
+        assert verify(lambda rows, kind=kind: kind(grid(4).simulate(rows)), "GRID4", length=5).exact
+
+
 COMPILED = compile(grid(3), 4)
 REFUSED = {
     "no automaton": (lambda: verify(lambda rows: rows), "automaton=None: only a compiled model knows"),
@@ -182,9 +205,21 @@ REFUSED = {
         lambda: verify(Transformer(4, width=4, outputs=2, tied=False, causal=True), memory(3), length=3),
         "a model that scores 2 states: the automaton has 3",
     ),
+    "labels as states": (
+        lambda: verify(Transformer(2, width=4, outputs=2, tied=False, causal=True), WALLS, length=3),
+        'a model that scores 2 states: the automaton has 4; of="label" compares labels',
+    ),
+    "unknown answers": (lambda: verify(COMPILED, of="states"), "of='states': must be one of state, label"),
+    "a stack": (
+        lambda: verify(Stack.of(Transformer(2, width=4, outputs=3, tied=False)), grid(3), length=3),
+        "model: a stack of 1 models; one is verified at a time, give model[i]",
+    ),
+    "nothing": (lambda: verify(lambda rows: None, grid(3), length=3), "answers of type NoneType: must be a tensor"),
+    "unknown name": (lambda: verify(COMPILED, "GRID44"), "'GRID44'"),
+    "a number": (lambda: verify(COMPILED, 3), "automaton=3: must be an Automaton, or the name of one"),
     "shape": (
         lambda: verify(lambda rows: rows[:, :1], grid(3), length=3),
-        "states of shape (8, 1): must be (8, 3), one per token",
+        "answers of shape (8, 1): must be (8, 3), one per token",
     ),
 }
 

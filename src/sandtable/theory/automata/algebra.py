@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from sandtable.arguments import ArgumentError, instance, whole
+from sandtable.arguments import ArgumentError
 from sandtable.theory.automata.holonomy import Holonomy, holonomy
 from sandtable.theory.automata.permutations import PermutationGroup
-from sandtable.theory.automata.semigroup import CAP, Semigroup, semigroup
+from sandtable.theory.automata.semigroup import Semigroup, most_maps, semigroup
 from sandtable.theory.automata.series import composition_factors
 from sandtable.theory.automata.solvability import Obstacle, obstacle
-from sandtable.worlds.automata import Automaton, fixture
-
-ENTRIES = 50_000_000
-"""Numbers that the maps of a semigroup may have together, where no cap is given."""
+from sandtable.worlds.automata import Automaton
+from sandtable.worlds.automata.fixtures import as_automaton
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +66,8 @@ class Algebra:
 
 def algebra(automaton: Automaton | str, *, cap: int | None = None) -> Algebra:
     """Semigroup, group and holonomy of an automaton or of a name; `cap` is the most maps that are listed."""
-    automaton = fixture(automaton) if isinstance(automaton, str) else automaton
-    instance("automaton", automaton, Automaton, "an Automaton, or the name of one")
-    most = max(1, min(CAP, ENTRIES // automaton.n_states)) if cap is None else whole("cap", cap)
+    automaton = as_automaton(automaton)
+    most = most_maps(automaton, cap)
     limits: list[str] = []
     decomposed = listed = group = None
     try:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sandtable.arguments import typed, whole
 from sandtable.worlds.automata import Automaton
+from sandtable.worlds.automata.fixtures import as_automaton
 
 MOST_DEPTH = 1000
 """Numbers of many more digits than this are of no use."""
@@ -64,8 +65,9 @@ def rubik_bound() -> int:
 
 
 @typed
-def state_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor, "position state"]:
+def state_laws(automaton: Automaton | str, length: int | None = None) -> Float[Tensor, "position state"]:
     """P(q_t = q) for t = 1 … T, exactly: states are a Markov chain where the input law looks at nothing but them."""
+    automaton = as_automaton(automaton)
     law, table, steps = automaton.token_law(), automaton.tensor(), automaton.length if length is None else length
     chain = torch.zeros(automaton.n_states, automaton.n_states, dtype=torch.float64)
     chain.scatter_add_(1, table, law.contiguous())
@@ -79,8 +81,9 @@ def state_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor,
 
 
 @typed
-def label_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor, "position label"]:
+def label_laws(automaton: Automaton | str, length: int | None = None) -> Float[Tensor, "position label"]:
     """P(φ(q_t) = y) for t = 1 … T."""
+    automaton = as_automaton(automaton)
     states = state_laws(automaton, length)
     if automaton.observe is None:
         return states
@@ -89,6 +92,6 @@ def label_laws(automaton: Automaton, length: int | None = None) -> Float[Tensor,
 
 
 @typed
-def chance(automaton: Automaton, length: int | None = None) -> float:
+def chance(automaton: Automaton | str, length: int | None = None) -> float:
     """(1/T) Σ_t max_y P(φ(q_t) = y): the accuracy of the best answer that looks at the position only."""
     return float(label_laws(automaton, length).amax(1).mean())

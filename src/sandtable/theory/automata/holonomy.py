@@ -23,6 +23,7 @@ from sandtable.arguments import ArgumentError, whole
 from sandtable.theory.automata.image_sets import Action, ImageSets, states_in
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.worlds.automata import Automaton
+from sandtable.worlds.automata.fixtures import as_automaton
 
 MOST_SETS = 4_000
 
@@ -159,8 +160,9 @@ class Holonomy:
             whole("coordinate", value, least=0, most=size - 1)
 
 
-def holonomy(automaton: Automaton, *, cap: int = MOST_SETS) -> Holonomy:
+def holonomy(automaton: Automaton | str, *, cap: int = MOST_SETS) -> Holonomy:
     """The holonomy decomposition; stops with an error beyond `cap` sets."""
+    automaton = as_automaton(automaton)
     sets = ImageSets(automaton, whole("cap", cap))
     heights = sorted({sets.height[members[0]] for members in sets.classes}, reverse=True)
     components = tuple(

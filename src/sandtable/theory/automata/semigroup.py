@@ -18,8 +18,10 @@ from scipy.sparse.csgraph import connected_components
 from sandtable.arguments import ArgumentError, whole
 from sandtable.theory.automata.permutations import PermutationGroup, row_keys, smallest_kind
 from sandtable.worlds.automata import Automaton
+from sandtable.worlds.automata.fixtures import as_automaton
 
-CAP = 100_000
+CAP, ENTRIES = 100_000, 50_000_000
+"""Most maps, and most numbers that maps may have together, where no cap is given."""
 _BLOCK = 1 << 22
 """Entries of new maps that are looked at together."""
 
@@ -139,9 +141,16 @@ class Semigroup:
         return all(group.is_solvable for _, group in self.maximal_subgroups())
 
 
-def semigroup(automaton: Automaton, *, cap: int = CAP) -> Semigroup:
-    """All maps of words, by closing the tokens' maps under "then token"; stops with an error beyond `cap` maps."""
-    whole("cap", cap)
+def most_maps(automaton: Automaton, cap: int | None) -> int:
+    """`cap`, or as many maps as are listed where none is given: fewer where there are many states."""
+    return max(1, min(CAP, ENTRIES // automaton.n_states)) if cap is None else whole("cap", cap)
+
+
+def semigroup(automaton: Automaton | str, *, cap: int | None = None) -> Semigroup:
+    """All maps of words, by closing the tokens' maps under "then token"; stops with an error beyond `cap` maps, for
+    which 100,000 are taken, or fewer where they have more than fifty million entries together."""
+    automaton = as_automaton(automaton)
+    cap = most_maps(automaton, cap)
     tokens = np.array(automaton.maps, dtype=smallest_kind(automaton.n_states))
     count, n = tokens.shape
     seen: dict[bytes, int] = {}

@@ -49,17 +49,17 @@ class Obstacle:
         return f"words permute {what} by a group with the perfect subgroup {self.name}{whole}"
 
 
-def is_aperiodic(automaton: Automaton) -> bool:
+def is_aperiodic(automaton: Automaton | str) -> bool:
     """No subgroup of the transition semigroup but trivial ones; from holonomy, so that no semigroup is listed."""
     return holonomy(automaton).is_aperiodic
 
 
-def is_solvable(automaton: Automaton) -> bool:
+def is_solvable(automaton: Automaton | str) -> bool:
     """All subgroups of the transition semigroup are solvable."""
     return holonomy(automaton).is_solvable
 
 
-def obstacle(automaton: Automaton | Holonomy) -> Obstacle | None:
+def obstacle(automaton: Automaton | Holonomy | str) -> Obstacle | None:
     """What makes an automaton non-solvable; None where it is solvable."""
     cascade = automaton if isinstance(automaton, Holonomy) else holonomy(automaton)
     found = (Obstacle._inside(part.group, part.representative, part.tiles) for part in cascade.components)

@@ -15,9 +15,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, typed, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
+from sandtable.models import Stack
 from sandtable.theory.automata.compile import Compiled, Sizes
 from sandtable.worlds.automata import Automaton
+from sandtable.worlds.automata.fixtures import as_automaton
 
 EXHAUSTIVE = 1_000_000
 """Most inputs that are all tried."""
@@ -41,7 +43,7 @@ class Verified:
     inputs: int
     """Different (start state, input) pairs, or drawn ones."""
     wrong: int
-    """Pairs with at least one wrong state."""
+    """Pairs with at least one wrong state, or label where labels are asked."""
     tokens_wrong: int
     first_wrong: tuple[int, tuple[int, ...]] | None = None
     """Start state and input of the first wrong answer."""
@@ -71,35 +73,40 @@ class Verified:
 @typed
 def verify(
     model: Compiled | nn.Module | Simulates,
-    automaton: Automaton | None = None,
+    automaton: Automaton | str | None = None,
     *,
     length: int | None = None,
+    of: str = "state",
     samples: int = 100,
     seed: int = 0,
 ) -> Verified:
     """Compare a model's states with the automaton's for inputs of `length` tokens.
 
     The model may be compiled, a module whose outputs at every position score the states, or a function from inputs to
-    states; only a compiled one is tried from every start state. Where |Σ|^T ≤ 10⁶ all inputs are tried; otherwise
-    `samples` uniform ones, as many from the automaton's own law, and all of `nasty`.
+    states; only a compiled one is tried from every start state. With `of="label"` labels φ(q_t) are compared, and a
+    module or function gives labels. Where |Σ|^T ≤ 10⁶ all inputs are tried; otherwise `samples` uniform ones, as many
+    from the automaton's own law, and all of `nasty`.
     """
+    one_of("of", of, ("state", "label"))
     if automaton is None:
         if not isinstance(model, Compiled):
             raise ArgumentError("automaton=None: only a compiled model knows what it was compiled from")
         automaton = model.automaton
+    automaton = as_automaton(automaton)
     if length is None:
         length = model.length if isinstance(model, Compiled) else automaton.length
     length = whole("length", length)
     whole("samples", samples)
-    _require_fit(model, automaton, length)
+    _require_fit(model, automaton, length, of)
     exhaustive = automaton.n_tokens**length <= EXHAUSTIVE
     count = _Count(length)
     some = None
     for rows in _all(automaton, length) if exhaustive else [_drawn(automaton, length, samples, seed)]:
         some = rows if some is None else some
         for part in rows.split(model.batch(length) if isinstance(model, Compiled) else MODULE_ROWS):
-            for start, states, residual in _answers(model, part, automaton):
-                count.add(start, part, automaton.simulate(part, start), states, residual)
+            for start, found, residual in _answers(model, part, automaton, of):
+                states = automaton.simulate(part, start)
+                count.add(start, part, automaton.labels(states) if of == "label" else states, found, residual)
     assert some is not None
     facts: dict[str, Any] = {}
     if isinstance(model, Compiled):
@@ -141,9 +148,9 @@ def softness(model: Compiled, rows: Int[Tensor, "row position"]) -> dict[tuple[i
 
 
 @typed
-def nasty(automaton: Automaton, length: int) -> Int[Tensor, "row position"]:
+def nasty(automaton: Automaton | str, length: int) -> Int[Tensor, "row position"]:
     """Constant inputs, one other token at each position, alternating pairs, a run of one token then one of another."""
-    tokens, place = automaton.n_tokens, torch.arange(whole("length", length))
+    tokens, place = as_automaton(automaton).n_tokens, torch.arange(whole("length", length))
     rows = [torch.arange(tokens)[:, None].expand(-1, length)]
     for a, b in _spread(list(permutations(range(tokens), 2)), -(-4 * MOST_NASTY // length)):
         single = torch.full((length, length), a).fill_diagonal_(b)
@@ -174,15 +181,26 @@ def _drawn(automaton: Automaton, length: int, samples: int, seed: int) -> Int[Te
 
 
 def _answers(
-    model: Any, rows: Int[Tensor, "row position"], automaton: Automaton
+    model: Any, rows: Int[Tensor, "row position"], automaton: Automaton, of: str
 ) -> Iterator[tuple[int, Int[Tensor, "row position"], float]]:
-    """(start state, a model's states, how far from whole numbers it was)."""
+    """(start state, a model's states or labels, how far from whole numbers it was)."""
     if isinstance(model, Compiled):
-        yield from model.simulate_from(rows, range(automaton.n_states))
+        for start, states, residual in model.simulate_from(rows, range(automaton.n_states)):
+            yield start, automaton.labels(states) if of == "label" else states, residual
     elif isinstance(model, nn.Module):
         yield automaton.start, _likeliest(model, rows), 0.0
     else:
-        yield automaton.start, model(rows), 0.0
+        yield automaton.start, _as_rows(model(rows)), 0.0
+
+
+def _as_rows(found: Any) -> Tensor:
+    """What a function returned, which may be lists or an array."""
+    try:
+        return torch.as_tensor(found)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(
+            f"answers of type {type(found).__name__}: must be a tensor of one number per token"
+        ) from None
 
 
 @torch.no_grad()
@@ -196,7 +214,7 @@ def _likeliest(model: nn.Module, rows: Int[Tensor, "row position"]) -> Int[Tenso
         model.train(was)
 
 
-def _require_fit(model: Any, automaton: Automaton, length: int) -> None:
+def _require_fit(model: Any, automaton: Automaton, length: int, of: str) -> None:
     if isinstance(model, Compiled):
         known = model.automaton
         if (known.n_states, known.n_tokens) != (automaton.n_states, automaton.n_tokens):
@@ -207,13 +225,17 @@ def _require_fit(model: Any, automaton: Automaton, length: int) -> None:
         if length > model.length:
             raise ArgumentError(f"length={length}: the model was compiled for at most length={model.length}")
         return
+    if isinstance(model, Stack):
+        raise ArgumentError(f"model: a stack of {len(model)} models; one is verified at a time, give model[i]")
     if not callable(model):
         raise ArgumentError(f"model={model!r}: must be compiled, a module, or a function from inputs to states")
     reads, names = getattr(model, "size", None), getattr(model, "outputs", None)
     if reads is not None and reads < automaton.n_tokens:
         raise ArgumentError(f"a model that reads {reads} tokens: the automaton has {automaton.n_tokens}")
-    if names is not None and names < automaton.n_states:
-        raise ArgumentError(f"a model that scores {names} states: the automaton has {automaton.n_states}")
+    wanted = automaton.n_states if of == "state" else automaton.n_labels
+    if names is not None and names < wanted:
+        advice = '; of="label" compares labels' if names == automaton.n_labels else ""
+        raise ArgumentError(f"a model that scores {names} {of}s: the automaton has {wanted}{advice}")
 
 
 @dataclass
@@ -227,7 +249,7 @@ class _Count:
 
     def add(self, start: int, rows: Tensor, right: Tensor, found: Tensor, residual: float) -> None:
         if found.shape != right.shape:
-            raise ArgumentError(f"states of shape {tuple(found.shape)}: must be {tuple(right.shape)}, one per token")
+            raise ArgumentError(f"answers of shape {tuple(found.shape)}: must be {tuple(right.shape)}, one per token")
         errors = found.cpu() != right
         bad = errors.any(1)
         self.inputs += len(rows)

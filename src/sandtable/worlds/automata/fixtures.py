@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from sandtable.arguments import ArgumentError, nearest
+from sandtable.arguments import ArgumentError, instance, nearest
 from sandtable.worlds.automata import aperiodic, groups
 from sandtable.worlds.automata.automaton import Automaton
 from sandtable.worlds.automata.making import from_permutations, observed
@@ -64,3 +64,10 @@ def fixture(name: str) -> Automaton:
 
 def _plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
+
+
+def as_automaton(given: Automaton | str) -> Automaton:
+    """An automaton as it is, or the one of that name."""
+    return instance(
+        "automaton", fixture(given) if isinstance(given, str) else given, Automaton, "an Automaton, or the name of one"
+    )

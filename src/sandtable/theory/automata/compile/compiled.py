@@ -106,11 +106,14 @@ class Compiled:
     ) -> tuple[Int[Tensor, "*batch position"], float]:
         """The states, and the largest distance of a number that they are read from to the nearest integer."""
         self.automaton.require_tokens(inputs)
+        first = self._start(start)
+        if inputs.numel() == 0:
+            return inputs.long(), 0.0
         rows = inputs.reshape(-1, inputs.shape[-1])
         parts = [
             (states, residual)
             for part in rows.split(self.batch(rows.shape[1]))
-            for _, states, residual in self.simulate_from(part, [self._start(start)])
+            for _, states, residual in self.simulate_from(part, [first])
         ]
         states, residuals = zip(*parts, strict=True)
         return torch.cat(states).reshape(inputs.shape), max(residuals)

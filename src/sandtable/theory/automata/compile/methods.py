@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from sandtable.arguments import ArgumentError, instance, one_of, typed, whole
+from sandtable.arguments import ArgumentError, one_of, typed, whole
 from sandtable.theory.automata.compile import recognise
 from sandtable.theory.automata.compile.actions import smallest_action
 from sandtable.theory.automata.compile.bounds import cascade_bound, reset_bound
@@ -25,7 +25,8 @@ from sandtable.theory.automata.holonomy import holonomy
 from sandtable.theory.automata.permutations import PermutationGroup
 from sandtable.theory.automata.semigroup import semigroup
 from sandtable.theory.automata.solvability import Obstacle, obstacle
-from sandtable.worlds.automata import Automaton, fixture
+from sandtable.worlds.automata import Automaton
+from sandtable.worlds.automata.fixtures import as_automaton
 
 LISTED = 20_000
 """Semigroups beyond this size are not listed for the bound; |Q|^|Q| stands in for them."""
@@ -50,8 +51,7 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
     - "log": any automaton, ⌈log₂T⌉ layers;
     - "constant": the shallowest whose depth does not depend on T; "auto": the shallowest of all.
     """
-    automaton = fixture(automaton) if isinstance(automaton, str) else automaton
-    instance("automaton", automaton, Automaton, "an Automaton, or the name of one")
+    automaton = as_automaton(automaton)
     length = whole("length", length)
     if one_of("method", method, (*METHODS, "auto", "constant")) in METHODS:
         return METHODS[method](automaton, length)
