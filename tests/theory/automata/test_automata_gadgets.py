@@ -177,6 +177,19 @@ def test_composition(n):
     assert (printed == right).all() == (n == 1)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_noise_of_the_later_map_passes_and_does_not_leak(n):
+    """With 2n for n it is off by the noise of f(g(q)) and no more; as printed by up to that of all f(q') = n."""
+    maps = torch.tensor(list(itertools.product(range(n), repeat=n)))
+    g, f = maps.repeat_interleave(len(maps), 0), maps.repeat(len(maps), 1)
+    rows = torch.cat([g, f], 1).double() + 1
+    off = noise(len(rows), 2 * n, size=0.25)
+    robust, right = composition(n, robust=True)(rows + off), f.gather(1, g) + 1.0
+    assert torch.allclose(robust, right + off[:, n:].gather(1, g), **EXACT)
+    errors = (composition(n)(rows + 0.25) - right).abs()
+    assert float(errors.max()) == pytest.approx(n * 0.25)
+
+
 def test_composition_of_what_can_occur():
     """Where q goes to the points of its own half only, half of the units do."""
     pairs = [(q, image) for q in range(4) for image in ((0, 1) if q < 2 else (2, 3))]

@@ -113,25 +113,32 @@ def larger() -> Net:
 
 
 def composition(
-    states: int, *, pairs: Sequence[tuple[int, int]] | None = None, product: str = "f(q') where g(q) = q'"
+    states: int,
+    *,
+    pairs: Sequence[tuple[int, int]] | None = None,
+    product: str = "f(q') where g(q) = q'",
+    robust: bool = False,
 ) -> Net:
     """(g, f) ↦ f∘g for maps as vectors of values 1 … n: 4n² + n units, then n², then n (Lemma 14).
 
     Layer 1 tells 1[g(q) = q'] for all q, q' and passes f; unit (q, q') of layer 2 is ReLU(n·1[g(q) = q'] + f(q') − n);
     coordinate q of the result sums over q'. The lemma prints f(q)·1[g(q) = q'], which is `product` "f(q)". `pairs`:
     those (q, q') that can occur, grouped by q; all unless given.
+
+    Noise of g within `EXACT_WITHIN` is rounded away, noise of f passes, and where f(q') = n it also leaks through the
+    units of all q with g(q) ≠ q'. `robust` has 2n for n in layer 2, which keeps those shut: noise of f passes as it is.
     """
-    n = states
+    n, shut = states, (2 if robust else 1) * states
     units = [(q, image) for q in range(n) for image in range(n)] if pairs is None else list(pairs)
     seen = [torch.tensor([image + 1 for q, image in units if q == state]) for state in range(n)]
     first = beside([*(indicators(points, 1.0) for points in seen), passing(n)])
     meet = torch.zeros(len(units) + n, len(units), dtype=torch.float64)
     merge = torch.zeros(len(units), n, dtype=torch.float64)
     for unit, (q, image) in enumerate(units):
-        meet[unit, unit] = n
+        meet[unit, unit] = shut
         meet[len(units) + (q if product == "f(q)" else image), unit] = 1.0
         merge[unit, q] = 1.0
-    bias = torch.full((len(units),), -float(n), dtype=torch.float64)
+    bias = torch.full((len(units),), -float(shut), dtype=torch.float64)
     return then(first, net([meet, merge], [bias, None]))
 
 
