@@ -83,6 +83,13 @@ def test_published_sizes_can_be_built():
         assert recipe.model.embed.W_E.shape[1] == width
 
 
+def test_linear_positions_start_as_large_as_embeddings():
+    model = positions.DESK.net(positions.WORD, "linear").recipe().model.initialise(torch.Generator().manual_seed(0))
+    token = float(model.embed.W_E.norm(dim=1).mean())
+    assert float(model.pos_embed(15)[14].norm()) == pytest.approx(token, rel=0.5)
+    assert model.longest > 2 * 14
+
+
 def by_heart(stack, x):
     """Parity, but wrong wherever two ones have been read."""
     ones = x.cumsum(-1)

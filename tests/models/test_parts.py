@@ -106,6 +106,9 @@ def test_linear_positions_move_at_a_steady_pace():
     same(table.diff(dim=0), (model.pos_embed.W_pos / 10).expand(9, -1), 1e-7)
     with pytest.raises(ArgumentError, match="longest=10"):
         model(torch.zeros(1, 11, dtype=torch.long))
+    faster = model.replace(position_unit=4)
+    same(faster.pos_embed(10), torch.arange(10)[:, None] / 4 * faster.pos_embed.W_pos, 1e-7)
+    assert faster.longest == 10
 
 
 @pytest.mark.parametrize(
@@ -116,6 +119,8 @@ def test_linear_positions_move_at_a_steady_pace():
         (dict(width=8, norm="before"), "norm='before'.*pre"),
         (dict(width=8, positions="alibi", attention="uniform"), "needs softmax"),
         (dict(width=8, positions="linear"), "longest=None"),
+        (dict(width=8, positions="linear", longest=9, position_unit=0), "position_unit=0: must be a finite number > 0"),
+        (dict(width=8, positions="learned", longest=9, position_unit=3), "position_unit=3: only positions=.linear."),
     ],
 )
 def test_mistakes(options, message):

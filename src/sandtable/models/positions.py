@@ -57,11 +57,14 @@ class SinusoidalPositions(nn.Module):
 
 @typed
 class LinearPositions(nn.Module):
-    """(i / longest) · W_pos: one trained direction, along which positions move at a steady pace."""
+    """(i / unit) · W_pos: one trained direction, along which positions move at a steady pace; `unit` is `longest`
+    unless given. With longest far beyond the rows of training, a unit of their length keeps positions from starting
+    near 0."""
 
-    def __init__(self, width: int, *, longest: int) -> None:
+    def __init__(self, width: int, *, longest: int, unit: float | None = None) -> None:
         super().__init__()
-        self.config = dict(width=whole("width", width), longest=whole("longest", longest))
+        unit = float(whole("longest", longest)) if unit is None else number("unit", unit, above=0.0)
+        self.config = dict(width=whole("width", width), longest=longest, unit=unit)
         self.W_pos = nn.Parameter(torch.zeros(1, width))
 
     def forward(self, size: int) -> Float[Tensor, "position width"]:
@@ -70,7 +73,7 @@ class LinearPositions(nn.Module):
         return self.at(torch.arange(size, device=self.W_pos.device))
 
     def at(self, places: Int[Tensor, ...]) -> Float[Tensor, "... width"]:
-        return (places / self.config["longest"]).to(self.W_pos.dtype)[..., None] * self.W_pos[0]
+        return (places / self.config["unit"]).to(self.W_pos.dtype)[..., None] * self.W_pos[0]
 
 
 @typed

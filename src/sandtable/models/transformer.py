@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sandtable.arguments import ArgumentError, nearest, one_of, typed, whole
+from sandtable.arguments import ArgumentError, nearest, number, one_of, typed, whole
 from sandtable.inputs import Bag, Documents, Inputs, Selected, Tokens
 from sandtable.models.activations import ActivationCache, Edit, NamesFilter, chosen, tapped
 from sandtable.models.attention import (
@@ -67,7 +67,7 @@ class Transformer(nn.Module):
     - `norm`: None, "pre", "post" or "inner", `norm_kind`: "layer", "rms" or "unit" (see `Block`, which also says how
       attention and MLP may differ); `embedding_norm`: another one after the embedding;
     - `positions`: None, "learned", "sinusoidal", "linear", or "rotary" (queries and keys turn), up to `longest`, or
-      "alibi" (scores fall with the distance), any number;
+      "alibi" (scores fall with the distance), any number; "linear" ones advance by 1 / `position_unit`, or 1 / longest;
     - `initial`: pattern → how matching parameters start; the first match wins, then `DEFAULT_INITIAL`, where "*" stands
       for everything but biases and norms;
     - `blocks`: a list of your own `Block`s instead of `layers` equal ones.
@@ -99,6 +99,7 @@ class Transformer(nn.Module):
         head_bias: bool = False,
         positions: str | None = None,
         longest: int | None = None,
+        position_unit: float | None = None,
         embedding_norm: bool = False,
         final_norm: bool | None = None,
         eps: float = 1e-5,
@@ -121,19 +122,24 @@ class Transformer(nn.Module):
             head_width=head_width, embedding=embedding, tied=tied, outputs=outputs, attention=attention, output=output,
             causal=causal,
             mlp=mlp, mlp_kind=mlp_kind, activation=activation, norm=norm, norm_kind=norm_kind, residual=residual,
-            biases=biases, head_bias=head_bias, positions=positions, longest=longest, embedding_norm=embedding_norm,
-            final_norm=final_norm, eps=eps, initial=dict(initial or {}),
+            biases=biases, head_bias=head_bias, positions=positions, longest=longest, position_unit=position_unit,
+            embedding_norm=embedding_norm, final_norm=final_norm, eps=eps, initial=dict(initial or {}),
         )  # fmt: skip
         self.size, self.width = size, width
         self.embed = Embedding(size, width) if embedding == "learned" else None
         self.pos_embed = None
         attend: Callable[..., Attention] = ATTENTIONS[one_of("attention", attention, ATTENTIONS)]
+        if position_unit is not None:
+            number("position_unit", position_unit, above=0.0)
+            if positions != "linear":
+                raise ArgumentError(f'position_unit={position_unit!r}: only positions="linear" have one')
         if positions is not None:
             one_of("positions", positions, (*POSITIONS, *IN_ATTENTION))
             if longest is None and positions != "alibi":
                 raise ArgumentError(f"longest=None: positions={positions!r} needs the longest length")
             if positions in POSITIONS and longest is not None:
-                self.pos_embed = POSITIONS[positions](width, longest=longest)
+                unit = {} if position_unit is None else {"unit": position_unit}
+                self.pos_embed = POSITIONS[positions](width, longest=longest, **unit)
             elif blocks is not None:
                 kind = IN_ATTENTION[positions].__name__
                 raise ArgumentError(f"positions={positions!r} with blocks of your own: give them {kind} instead")

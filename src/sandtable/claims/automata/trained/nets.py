@@ -2,7 +2,8 @@
 
 GPT-like nets have pre-norm layers with biases, GELU and a linear head at every position; LSTMs PyTorch's layers. Arms
 with the same seeds see the same data. Not stated in the paper and chosen here: a warm-up of `WARMUP` steps, then a
-linear decay to a tenth of the learning rate; gradients clipped to norm 1; EMA after every step. `DESK` nets are small
+linear decay to a tenth of the learning rate; gradients clipped to norm 1; EMA after every step; linear positions
+(i / T)·W for training rows of T tokens, W trained from N(0, 0.02²) as embeddings are. `DESK` nets are small
 enough for one CPU thread; `PAPER` nets have the published sizes.
 """
 
@@ -96,6 +97,7 @@ class GPT:
             head_bias=True,
             positions=self.positions,
             longest=longest,
+            position_unit=self.length if self.positions == "linear" else None,
         )
         return _recipe(model, world, self)
 
