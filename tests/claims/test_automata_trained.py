@@ -1,13 +1,15 @@
 """What the claims on trained nets measure, after two steps of training and against counting once more."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from sandtable.claims.automata import trained
+from sandtable.arguments import ArgumentError
+from sandtable.claims.automata import corridors, trained
 from sandtable.claims.automata.trained import (
     attention,
     depth,
@@ -81,6 +83,27 @@ def test_published_sizes_can_be_built():
         assert recipe.source.length == net.length
         width = 64 if isinstance(net, Recurrent) else 512
         assert recipe.model.embed.W_E.shape[1] == width
+
+
+MISTAKES = {
+    "ABAB-HALF among them": lambda: supervision.Indirect(tasks=("GRID4-WALL",)),
+    "task='GRID44'": lambda: supervision.Indirect(tasks=("GRID44", "ABAB-HALF")),
+    "1 and 2 among them": lambda: depth.Sweep(depths=(2, 4)),
+    "depths=17": lambda: depth.Sweep(depths=(1, 2, 17)),
+    "hard='A5'": lambda: depth.Sweep(hard="A5"),
+    "judged=2.5": lambda: length.Lengths(judged=2.5),
+    "head='top'": lambda: attention.Heads(head="top"),
+    "few=21": lambda: parity.Counts(few=21),
+    "task='GRID5'": lambda: positions.Positions(grid="GRID5"),
+    "states=1": lambda: corridors.Corridors(states=(1,)),
+    "C2 is no corridor": lambda: corridors.Corridors(long=("C2",)),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_settings_that_cannot_be_judged_are_refused_before_training(message):
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        MISTAKES[message]()
 
 
 def test_linear_positions_start_as_large_as_embeddings():

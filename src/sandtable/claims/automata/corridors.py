@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from sandtable.arguments import ArgumentError, one_of, wholes
 from sandtable.claims.automata.checking import ROUNDS, damaged, on_long, on_short, tabled
 from sandtable.claims.automata.sources import liu
 from sandtable.lab import Claim, Control, Evidence, Lab, Table, bounded, claim, exact, printed
@@ -44,6 +45,13 @@ class Corridors:
     instead: str = ""
     times: int = 1
     damage: str = "none"
+
+    def __post_init__(self) -> None:
+        wholes("states", self.states, least=2)
+        one_of("padding", self.padding, ("S + 1", "S"))
+        for name in self.long:
+            if recognise.corridor(fixture(name)) is None:
+                raise ArgumentError(f"long={self.long!r}: {name} is no corridor")
 
 
 @claim(

@@ -29,6 +29,9 @@ class Heads:
     head: str = "flattest"
     exchanged: bool = False
 
+    def __post_init__(self) -> None:
+        one_of("head", self.head, HEADS)
+
     @property
     def net(self) -> GPT:
         return GPT(GRID, length=self.length, layers=self.layers, size=self.size, steps=self.steps)
@@ -58,7 +61,7 @@ def at_walls(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 )
 def attention_heads(settings: Heads, lab: Lab) -> Evidence:
     found = lab.measure(measures.attention, settings.net, WALLS)
-    flat = {"flattest": found["flat"].max(1), "sharpest": found["flat"].min(1)}[one_of("head", settings.head, HEADS)]
+    flat = {"flattest": found["flat"].max(1), "sharpest": found["flat"].min(1)}[settings.head]
     walls = at_walls(found)
     own, other = ("another row's", "own") if settings.exchanged else ("own", "another row's")
     accuracy = lab.measure(measures.in_distribution, settings.net)["overall"][:, 0]

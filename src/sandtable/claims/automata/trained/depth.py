@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from matplotlib.figure import Figure
 
+from sandtable.arguments import ArgumentError, one_of, wholes
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import GPT, PAPER, QUICK, Size
@@ -36,6 +37,12 @@ class Sweep:
     steps: int = 2000
     hard: str = HARD
     exchanged: bool = False
+
+    def __post_init__(self) -> None:
+        depths = wholes("depths", self.depths, most=len(MAXIMUM[BITS]))
+        if not {TWO, *COMPARED} <= set(depths):
+            raise ArgumentError(f"depths={self.depths!r}: must have 1 and 2 among them, at which nets are judged")
+        one_of("hard", self.hard, TASKS)
 
     def net(self, task: str, layers: int) -> GPT:
         return GPT(task, length=self.length, layers=layers, size=self.size, steps=self.steps)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from matplotlib.figure import Figure
 
+from sandtable.arguments import ArgumentError
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import (
@@ -36,6 +37,10 @@ class Lengths:
     untrained: bool = False
     judged: float = 3.0
     exchanged: bool = False
+
+    def __post_init__(self) -> None:
+        if self.judged not in LENGTHS:
+            raise ArgumentError(f"judged={self.judged!r}: must be one of {', '.join(f'{x:g}' for x in LENGTHS)}")
 
 
 def _nets(family: Family, task: str) -> Mapping[str, Net]:

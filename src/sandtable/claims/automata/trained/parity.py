@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sandtable.arguments import whole
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import GPT, PAPER_PARITY, Family, Net
@@ -95,6 +96,9 @@ def rates(settings: Rates, lab: Lab) -> Evidence:
 class Counts(Family):
     few: int = 2
     exchanged: bool = False
+
+    def __post_init__(self) -> None:
+        whole("few", self.few, least=0, most=self.length)
 
     @property
     def counts(self) -> tuple[int, ...]:

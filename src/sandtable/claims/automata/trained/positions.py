@@ -9,6 +9,7 @@ import numpy as np
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import GPT, PAPER, QUICK, Size
+from sandtable.claims.automata.trained.tasks import known
 from sandtable.lab import Control, Evidence, Lab, Table, claim, orders
 from sandtable.lab.figures import strips
 
@@ -24,6 +25,9 @@ class Positions:
     size: Size = QUICK
     steps: int = 1500
     exchanged: bool = False
+
+    def __post_init__(self) -> None:
+        known(self.grid)
 
     def net(self, task: str, positions: str) -> GPT:
         return GPT(

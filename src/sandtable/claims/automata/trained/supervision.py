@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sandtable.arguments import ArgumentError, names
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import DESK_LSTM, GPT, PAPER, PAPER_LSTM, QUICK, Recurrent, Size
 from sandtable.claims.automata.trained.parity import MOST
 from sandtable.claims.automata.trained.positions import LINE, SINE, WORD
 from sandtable.claims.automata.trained.published import INDIRECT
+from sandtable.claims.automata.trained.tasks import known
 from sandtable.lab import Control, Evidence, Lab, Table, claim, orders, passing
 from sandtable.lab.figures import curves, strips
 
@@ -30,6 +32,10 @@ class Indirect:
     shuffled: bool = False
     """Score against the labels of another row."""
     exchanged: bool = False
+
+    def __post_init__(self) -> None:
+        if WORD not in [known(name) for name in names("tasks", self.tasks)]:
+            raise ArgumentError(f"tasks={self.tasks!r}: must have {WORD} among them, on which positions are compared")
 
     def gpt(self, task: str, positions: str = SINE) -> GPT:
         return GPT(

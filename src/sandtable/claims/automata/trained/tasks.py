@@ -31,9 +31,15 @@ OBSERVED: Mapping[str, Callable[[], Automaton]] = MappingProxyType(
 """Tasks of the indirect setting: a label that does not tell the state."""
 
 
+def known(name: str) -> str:
+    """The name of a task, or an `ArgumentError`."""
+    if name not in OBSERVED and name not in fixtures():
+        listed = [*TASKS, *OBSERVED]
+        raise ArgumentError(f"task={name!r}: must be one of {', '.join(listed)}{nearest(name, listed)}")
+    return name
+
+
 def task(name: str, length: int) -> Automaton:
     """The automaton of that name, to be read for `length` tokens."""
-    if name not in OBSERVED and name not in fixtures():
-        known = [*TASKS, *OBSERVED]
-        raise ArgumentError(f"task={name!r}: must be one of {', '.join(known)}{nearest(name, known)}")
+    known(name)
     return replace(OBSERVED[name]() if name in OBSERVED else fixture(name), length=length, name=name)
