@@ -350,6 +350,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "theory.gmlm.kernels.kernel_of": dict(model=lambda: kernel_network(), length=2),
     "theory.gmlm.tensorisation.tensorisation": dict(starts=3, steps=2),
     # -- probes
+    "probes.automata.accuracy_of_rows": dict(correct=lambda: torch.ones(2, 3, 4, dtype=torch.bool)),
+    "probes.automata.best_less_median": dict(scores=lambda: torch.rand(4, 2, dtype=torch.float64)),
     "probes.automata.crossing": dict(curves=lambda: randn(2, 5), level=0.5),
     "probes.automata.drops": dict(curves=lambda: randn(2, 5), size=0.5),
     "probes.automata.smooth": dict(curves=lambda: randn(2, 5), window=2),

@@ -119,3 +119,16 @@ def test_falls_of_curves():
         assert count == falls
     assert probe.drawdown(torch.tensor([[0.1, 0.2, 0.9]])).tolist() == [0.0]
     torch.testing.assert_close(probe.smooth(curves, 7)[:, 1], curves[:, 7:14].mean(1))
+
+
+def test_whole_rows():
+    right = torch.rand(3, 40, 3, generator=rng(5)) < 0.8
+    expected = [sum(all(row) for row in model) / 40 for model in right.tolist()]
+    assert probe.accuracy_of_rows(right).tolist() == pytest.approx(expected)
+    assert max(expected) < 1
+
+
+def test_best_less_median():
+    assert probe.best_less_median(torch.tensor([0.5, 0.9, 0.6])).item() == pytest.approx(0.3)
+    apart = probe.best_less_median(torch.tensor([[0.5, 1.0], [0.9, 1.0], [0.6, 1.0], [0.8, 1.0]]))
+    assert apart.tolist() == pytest.approx([0.2, 0.0])

@@ -6,6 +6,7 @@ from sandtable.probes.automata.accuracy import (
     accuracy_by_length,
     accuracy_by_position,
     accuracy_by_rate,
+    accuracy_of_rows,
     answers,
     correct,
     write_states,
@@ -18,7 +19,7 @@ from sandtable.probes.automata.attention import (
     patterns,
     random_mass,
 )
-from sandtable.probes.automata.curves import crossing, drawdown, drops, smooth
+from sandtable.probes.automata.curves import best_less_median, crossing, drawdown, drops, smooth
 
 __all__ = [
     "Answer",
@@ -26,7 +27,9 @@ __all__ = [
     "accuracy_by_length",
     "accuracy_by_position",
     "accuracy_by_rate",
+    "accuracy_of_rows",
     "answers",
+    "best_less_median",
     "correct",
     "crossing",
     "drawdown",

@@ -85,6 +85,13 @@ def correct(
     return answer(models, batch.x) == batch.latents[of]
 
 
+def accuracy_of_rows(
+    correct: Bool[Tensor, "models rows position"],
+) -> Float[Tensor, " models"]:
+    """The share of rows that are right at all positions."""
+    return correct.all(2).double().mean(1)
+
+
 def accuracy_by_position(
     correct: Bool[Tensor, "models rows position"],
 ) -> Float[Tensor, "models position"]:

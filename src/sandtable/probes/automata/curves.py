@@ -1,4 +1,4 @@
-"""What training curves do: when they cross a line, how far and how often they fall back."""
+"""What training curves do: when they cross a line, how far and how often they fall back; how far nets lie apart."""
 
 from __future__ import annotations
 
@@ -41,3 +41,8 @@ def drops(curves: Curves, size: float) -> PerModel:
         count += fallen
         best = torch.where(fallen, now, torch.maximum(best, now))
     return count
+
+
+def best_less_median(scores: Float[Tensor, "models ..."]) -> Float[Tensor, " ..."]:
+    """How much better the best model is than the one in the middle, of an even number the mean of both there."""
+    return scores.max(0).values - scores.double().quantile(0.5, dim=0)
