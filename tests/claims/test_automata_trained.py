@@ -29,7 +29,7 @@ from sandtable.claims.automata.trained.nets import (
     PARITY,
     Recurrent,
 )
-from sandtable.lab import Lab, Store
+from sandtable.lab import Lab, Store, judge
 
 TINY = replace(DESK, width=8, heads=2, mlp=8, batch=2)
 LSTM = replace(DESK_LSTM, width=4, mlp=4, batch=2)
@@ -66,11 +66,16 @@ SMALL = {
 }
 
 
+def published(settings):
+    return replace(settings, published=True) if hasattr(settings, "published") else settings
+
+
 @pytest.mark.parametrize("claim", trained.CLAIMS, ids=lambda claim: claim.id)
 def test_claims_run_for_two_steps(lab, claim):
-    evidence = claim(SMALL[claim.id], lab)
+    evidence = claim(published(SMALL[claim.id]), lab)
     names = {check.name for check in evidence.checks}
     assert {name for control in claim.controls for name in control.refutes} == names
+    assert all(settings == published(settings) for scale, settings in claim.scales.items() if scale == "paper")
     for draw in evidence.figures.values():
         assert draw().axes
 
@@ -158,8 +163,44 @@ def test_sufficient_depth_beside_the_published_one():
     assert table.rows == [["C2", "2", "2"], ["S5", "more than 2", "13"]]
 
 
+NETS = {
+    "GRID4": {1: [0.97, 0.98], 2: [1.0, 1.0], 4: [1.0, 1.0]},
+    "C2": {1: [0.6, 0.7], 2: [0.999, 0.8], 4: [1.0, 0.85]},
+    "D8": {1: [0.4, 0.4], 2: [0.98, 0.992], 4: [1.0, 1.0]},
+    "Q8": {1: [0.4, 0.4], 2: [0.6, 0.7], 4: [0.98, 1.0]},
+    "S5": {1: [0.1, 0.1], 2: [0.2, 0.2], 4: [0.5, 0.9], 8: [0.97, 0.993]},
+}
+
+
+def of_best(change=None, **settings):
+    nets = {task: {8: [1.0, 0.9], **cells} for task, cells in NETS.items()} | (change or {})
+    cells = {task: {depth: np.array(values) for depth, values in found.items()} for task, found in nets.items()}
+    return judge(depth._of_best(depth.Sweep(depths=(1, 2, 4, 8), **settings), cells)).results
+
+
+def test_best_nets_as_published():
+    best, fewer, apart = of_best()
+    assert (best.verdict, fewer.verdict) == ("holds", "holds")
+    assert (fewer.check.measured, apart.check.measured) == (0.9, 0.5)  # one of two nets falls short of the other
+    late = {"Q8": {**NETS["Q8"], 4: [0.98, 0.98], 8: [1.0, 1.0]}}
+    assert of_best(late)[0].verdict == "refuted"  # known by the deepest nets alone, as only S5 may be
+    early = {"S5": {**NETS["S5"], 4: [0.5, 0.991]}}
+    assert of_best(early)[1].verdict == "refuted"
+    exchanged = of_best(exchanged=True)
+    assert exchanged[1].verdict == "refuted"
+    assert exchanged[2].check.measured == 0
+
+
+def test_heads_at_the_latest_wall_and_nothing_before():
+    walls = {"own": np.full(16, 6.0), "another row's": np.full(16, 2.0)}
+    walls |= {"before": np.full(16, 0.02), "before another row's": np.full(16, 0.4)}
+    for exchanged, verdict in ((False, "holds"), (True, "refuted")):
+        assert [r.verdict for r in judge(attention._published(walls, exchanged)).results] == [verdict] * 2
+
+
 def test_heads_are_those_that_look_at_walls():
     found = {"wall": np.array([[1.0, 3.0], [5.0, 2.0]]), "other wall": np.array([[4.0, 2.0], [1.0, 6.0]])}
-    found["before"] = np.array([[0.1, 0.2], [0.3, 0.4]])
-    for name, expected in {"own": [3, 5], "another row's": [2, 1], "before": [0.2, 0.3]}.items():
+    found |= {"before": np.array([[0.1, 0.2], [0.3, 0.4]]), "other before": np.array([[0.5, 0.6], [0.7, 0.8]])}
+    wanted = {"own": [3, 5], "another row's": [2, 1], "before": [0.2, 0.3], "before another row's": [0.6, 0.7]}
+    for name, expected in wanted.items():
         np.testing.assert_array_equal(attention.at_walls(found)[name], expected)

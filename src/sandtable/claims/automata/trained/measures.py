@@ -22,22 +22,25 @@ def _answer(net: Net) -> probe.Answer:
 
 
 def accuracies(lab: Lab, net: Net, worlds: Sequence[Automaton]) -> dict[str, np.ndarray]:
-    """Per seed and world, the accuracy over all positions, at the last position, and by position in the first world.
+    """Per seed and world, the accuracy over all positions, at the last position, and of whole rows, right at all
+    positions; and by position in the first world.
 
     "shuffled" is the first against the labels of another row. All nets are asked the same rows.
     """
     stack, rows = models(lab, net), ROWS[lab.scale]
-    overall, last, first = [], [], {}
+    overall, last, whole, first = [], [], [], {}
     for i, world in enumerate(worlds):
         batch = world.sample(rows, torch.Generator().manual_seed(i))
         said, label = _answer(net)(stack, batch.x), batch.latents["label"]
         right = (said == label).double()
+        whole.append(probe.accuracy_of_rows(said == label))
         overall.append(right.mean((1, 2)))
         last.append(right[:, :, -1].mean(1))
         if i == 0:
             shuffled = (said == label.roll(1, 0)).double().mean((1, 2))
             first = {"by position": right.mean(1).numpy(), "shuffled": shuffled.numpy()}
-    return {"overall": torch.stack(overall, 1).numpy(), "last": torch.stack(last, 1).numpy(), **first}
+    stacked = {"overall": overall, "last": last, "rows": whole}
+    return {name: torch.stack(values, 1).numpy() for name, values in stacked.items()} | first
 
 
 def in_distribution(lab: Lab, net: Net) -> dict[str, np.ndarray]:
