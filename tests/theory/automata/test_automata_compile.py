@@ -504,3 +504,11 @@ def test_no_input_has_no_states(shape):
     inputs = torch.zeros(shape, dtype=torch.int32)
     found = compile("GRID4", 5).simulate(inputs)
     assert found.equal(fixture("GRID4").simulate(inputs))
+
+
+@pytest.mark.parametrize(("states", "length"), [(2, 1), (2, 40), (5, 7), (14, 100)])
+def test_the_bound_of_corridors_is_met_and_not_loose(states, length):
+    found = compile(grid(states, stay=True), length, method="grid")
+    over = found.sizes.over(found.bound)
+    assert set(over) == {"depth", "width", "heads", "head_width", "mlp_width", "norm"}
+    assert 0.95 < min(over.values()) <= max(over.values()) <= 1

@@ -101,8 +101,26 @@ def grid(
         "grid",
         prefix=prefix,
         codes=[list(order)] * states,
-        bound=dict(depth=2, width=6 + 2 * last + 2, heads=2 * last + 1, mlp_width=4 * (2 * real + 1)),
+        bound=grid_bound(last, real),
         facts=dict(real=real, scale=scale),
+    )
+
+
+def grid_bound(last: int, real: int) -> dict[str, float]:
+    """What this construction adds up to; depth and heads are those of Theorem 12, the others are ours.
+
+    The paper says for the rest: embedding O(1), MLP of width O(T), norms poly(T). All 2S + 1 heads write at once, so
+    that embeddings have a coordinate for each. Norms: the circle's table has 8N; thresholds rise by 4N a unit, and
+    differences of ages reach 3·log 2N; of a score's scale every query and key carries the root.
+    """
+    root, late = math.sqrt(softmax_scale(real)), math.log(2 * real)
+    return dict(
+        depth=2,
+        width=6 + 2 * last + 2,
+        heads=2 * last + 1,
+        head_width=3,
+        mlp_width=4 * (2 * real + 1),
+        norm=max(root * (1 + 2 * late * cost_of_age(real)), 12 * real * late + 1),
     )
 
 
