@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from sandtable.claims.automata import algebra, cascades
+from sandtable.claims.automata import algebra, cascades, doubling
 from sandtable.claims.automata.checking import damaged, every_input, exhaustible, long_inputs
+from sandtable.lab import Lab, judge
 from sandtable.theory.automata import compile, semigroup, verify
 from sandtable.worlds.automata import fixture
 
@@ -54,3 +55,12 @@ def test_a_chain_of_pairs_leads_one_way():
         images = {frozenset(int(image[q]) for q in later) for image in maps}
         assert not images & set(pairs[:j])
         assert j + 1 == len(pairs) or pairs[j + 1] in images
+
+
+def test_large_automata_are_asked_on_long_inputs(monkeypatch):
+    monkeypatch.setattr(doubling, "LARGE_ROWS", 1)
+    settings = doubling.LogDepth(names=("PARITY",), large=("DYCK",), limit=8, length=4, rows=1, lengths=(1,))
+    evidence = doubling.doubling(settings, Lab(seeds=(0,)))
+    assert judge(evidence.checks).verdict == "holds"
+    assert [row[0] for row in evidence.tables["automata"].rows] == ["PARITY", "PARITY", "DYCK"]
+    assert {"DYCK", "RUBIK"} <= {*doubling.doubling.scales["desk"].large}

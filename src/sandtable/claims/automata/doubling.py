@@ -23,6 +23,9 @@ EVERY = (
     *("GRID9", "PARITY", "FLIPFLOP", "MEMORY4", "GRID9-STAY", "GRID3x3", "ABAB", "A5-POINTS", "S5-POINTS"),
 )
 """All fixtures but the largest: stacks of 31 and 4681 states, and the cube with its 54 stickers."""
+LARGE, LARGE_ROWS = ("DYCK", "RUBIK"), 5
+"""Asked on long inputs alone, and on so few of them: every start state is a pass of its own."""
+FEW = {"names": SMALL[:4], "large": ()}
 MOST_STATES = 9
 """Up to here maps are composed on the states themselves, as in the theorem; groups beyond, on fewer points."""
 
@@ -30,6 +33,7 @@ MOST_STATES = 9
 @dataclass(frozen=True)
 class LogDepth:
     names: tuple[str, ...] = EVERY
+    large: tuple[str, ...] = ()
     limit: int = 20_000
     length: int = 100
     rows: int = 50
@@ -51,21 +55,27 @@ class LogDepth:
     source=liu("Theorem 10 (Theorem 1 of the paper), weights corrected"),
     scales={
         "smoke": LogDepth(names=SMALL[:5], limit=300, length=13, rows=2, lengths=(1, 2, 3, 8)),
-        "desk": LogDepth(),
-        "paper": LogDepth(names=(*EVERY, "DYCK"), limit=1_000_000, rows=500, lengths=(*range(1, 34), 64, 100, 128)),
+        "desk": LogDepth(large=LARGE),
+        "paper": LogDepth(
+            names=(*EVERY, "DYCK"),
+            large=("RUBIK",),
+            limit=1_000_000,
+            rows=500,
+            lengths=(*range(1, 34), 64, 100, 128),
+        ),
     },
     controls=(
         Control(
             "one layer left out",
-            {"damage": "last layer left out", "names": SMALL[:4]},
+            {"damage": "last layer left out"} | FEW,
             ("wrong, all inputs", "wrong, long inputs", "layers"),
         ),
         Control(
             "softmax scale a thousandth",
-            {"sharpness": 1e-3, "names": SMALL[:4]},
+            {"sharpness": 1e-3} | FEW,
             ("distance to integers", "attention off one position"),
         ),
-        Control("softmax scale a hundred times larger", {"sharpness": 100.0, "names": SMALL[:4]}, ("size over bound",)),
+        Control("softmax scale a hundred times larger", {"sharpness": 100.0} | FEW, ("size over bound",)),
     ),
 )
 def doubling(settings: LogDepth, lab: Lab) -> Evidence:
@@ -77,25 +87,27 @@ def doubling(settings: LogDepth, lab: Lab) -> Evidence:
     short = on_short(make, automata, settings.limit, device=lab.device)
     cases = [(automaton, settings.length) for automaton in automata]
     long = on_long(make, cases, settings.rows, seed=lab.seeds[0], device=lab.device)
+    large = [(fixture(name), settings.length) for name in settings.large]
+    largest = on_long(make, large, LARGE_ROWS, seed=lab.seeds[0], device=lab.device)
     layers = [make(automata[0], length).sizes.depth for length in settings.lengths]
     wanted = [_layers(length) for length in settings.lengths]
     soft = [_softest(make(automaton, LENGTH), lab) for automaton in automata if automaton.n_states <= MOST_STATES]
     return Evidence(
         [
             bounded("wrong, all inputs", short.wrong, 0.0, unit="automaton"),
-            bounded("wrong, long inputs", long.wrong, 0.0, unit="automaton"),
-            bounded("distance to integers", short.residual + long.residual, ROUNDS, unit="network"),
+            bounded("wrong, long inputs", long.wrong + largest.wrong, 0.0, unit="automaton"),
+            bounded("distance to integers", short.residual + long.residual + largest.residual, ROUNDS, unit="network"),
             bounded("attention off one position", soft, 1e-6, unit="automaton"),
             exact(
                 "layers",
-                [*layers, *short.layers, *long.layers],
-                [*wanted, *map(_layers, short.lengths), *map(_layers, long.lengths)],
+                [*layers, *short.layers, *long.layers, *largest.layers],
+                [*wanted, *map(_layers, [*short.lengths, *long.lengths, *largest.lengths])],
                 unit="network",
             ),
-            bounded("size over bound", short.over + long.over, 1.0, atol=1e-9, unit="network"),
+            bounded("size over bound", short.over + long.over + largest.over, 1.0, atol=1e-9, unit="network"),
         ],
         figures={"attention": lambda: _seen(fixture("PARITY"))},
-        tables={"automata": tabled(short, long)},
+        tables={"automata": tabled(short, long, largest)},
         notes=["Up to 9 states the theorem's own network; groups with more are composed on as few points as they act."],
     )
 
@@ -155,12 +167,12 @@ def _seen(automaton: Automaton) -> Figure:
 
 # -- as printed ------------------------------------------------------------------------------------------------------
 
-FEW = {"names": SMALL[:5], "rows": 3}
+FEWER = FEW | {"names": SMALL[:5], "rows": 3}
 PRINTED: tuple[Claim, ...] = (
     printed(
         "rotation-sign",
         doubling,
-        FEW | {"turn": -1},
+        FEWER | {"turn": -1},
         statement="Keys turned by θ = −π2^{l−1}/T attend to the position 2^{l−1} before.",
         where="Theorem 10, W_K of the left head",
         erratum="They attend to the position as far ahead, which the causal mask hides. The angle must be +π2^{l−1}/T.",
@@ -168,7 +180,7 @@ PRINTED: tuple[Claim, ...] = (
     printed(
         "value-source",
         doubling,
-        FEW | {"values": "earlier"},
+        FEWER | {"values": "earlier"},
         statement="The heads of the doubling network read their values from the coordinates of the left map.",
         where="Theorem 10, W_V",
         erratum="Embeddings and results of a layer stand in the coordinates of the right map; the left ones are empty.",
@@ -176,7 +188,7 @@ PRINTED: tuple[Claim, ...] = (
     printed(
         "read-out",
         doubling,
-        FEW | {"read": "any"},
+        FEWER | {"read": "any"},
         statement="The state q_t can be read from any coordinate of the last composition.",
         where="Theorem 10, the read-out",
         erratum=(
@@ -187,7 +199,7 @@ PRINTED: tuple[Claim, ...] = (
     printed(
         "doubling-width",
         doubling,
-        FEW | {"mlp_bound": "|Q|² + |Q|"},
+        FEWER | {"mlp_bound": "|Q|² + |Q|"},
         statement="MLPs of width |Q|² + |Q| compose two maps.",
         where="Theorem 10, MLP width",
         erratum="Every indicator 1[g(q) = q'] takes four units, so that the first hidden layer has 4|Q|² + |Q|.",

@@ -48,7 +48,7 @@ def compile(automaton: Automaton | str, length: int = 100, *, method: str = "aut
     - "cocycle", "semidirect", "wreath": bijections that generate a solvable group (its series' length);
     - "product": what smaller automata on the same tokens tell side by side, each its shallowest way (the deepest's);
     - "permutation-reset": every token a bijection or constant; "krohn-rhodes": any solvable automaton;
-    - "log": any automaton, ⌈log₂T⌉ layers;
+    - "log": any automaton of at most 63 states, and bijections that act on few points, ⌈log₂T⌉ layers;
     - "constant": the shallowest whose depth does not depend on T; "auto": the shallowest of all.
     """
     automaton = as_automaton(automaton)
