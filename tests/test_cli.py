@@ -70,6 +70,20 @@ def test_a_variation_is_told_and_leaves_the_list_alone(run):
     assert card["last"]["verdict"] == "holds"
 
 
+@pytest.mark.parametrize(
+    ("words", "marked"), [(["--seeds", "25"], False), (["--seeds", "8"], True), (["--seed-base", "8"], True)]
+)
+def test_where_nothing_is_declared_the_list_shows_more_seeds_as_a_run_and_others_as_variations(run, words, marked):
+    run("verify", "toy/average", "--scale", "smoke", "-q", *words)
+    (card,) = json.loads(run("list", "toy/average", "--json")[1])
+    assert card["last"]["verdict"] == "holds"
+    assert ("variation: " in run("show", "toy/average")[1]) is marked
+    page = Path(run("report")[1].strip()).read_text()
+    assert ('data-claim="toy/average" data-verdict="not run"' in page) is marked
+    assert ("smoke, variation: " in page) is marked
+    assert "Last run" in page
+
+
 def test_list_by_scale(run):
     status, out, _ = run("list", "--scale", "smoke", "--json")
     assert (status, len(json.loads(out))) == (0, 4)

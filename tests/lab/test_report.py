@@ -310,6 +310,27 @@ def test_variations_stand_in_their_claim_and_nowhere_else(tmp_path: Path) -> Non
     assert len(set(ids)) == len(ids)
 
 
+def test_more_seeds_count_where_the_declared_run_is_missing(tmp_path: Path) -> None:
+    def seeds(claim: str, count: int, **more: Any) -> dict[str, Any]:
+        return record(claim, seeds=count, declared_seeds=8, variation={"number of seeds": str(count)}, **more)
+
+    put(
+        tmp_path,
+        record("t/a"),
+        seeds("t/a", 16, verdict="refuted", ok=False, date="2026"),
+        seeds("t/b", 16, verdict="refuted", ok=False, date="2026"),
+        seeds("t/b", 12, date="2025"),
+        seeds("t/c", 4),
+        seeds("t/d", 16, variation={"number of seeds": "16", "mean": "0.0"}),
+    )
+    seen = page(tmp_path)
+    assert [row["data-outcome"] for row in seen.all("details") if "data-claim" in row] == (
+        ["as expected", "unexpected", "not run", "not run"]
+    )
+    assert seen.text.count("Variation: number of seeds=16") == 2  # of a and d
+    assert seen.text.count("Variation: number of seeds=12") == 1
+
+
 def test_numbers_for_readers() -> None:
     values = [None, float("nan"), 0.123456, -1.5, 1.2e-7, 3e12, float("-inf"), True, -4, "x", [1, 2], 0.0]
     assert [show(value) for value in values] == (

@@ -327,6 +327,21 @@ def test_a_variation_never_stands_for_the_declared_run(store, toys, other):
     assert len(list(store.path("verdicts").glob("*.json"))) == 2
 
 
+def test_more_seeds_count_until_the_declared_run_is_made_and_the_newest_variation_where_nothing_counts(store, toys):
+    def told(**record):
+        record = {"seeds": 20, "declared_seeds": 20, "variation": {}, "date": "2025-01-01"} | record
+        store.write_json(store.verdict("t/a", "desk", record["variation"]), record)
+        return store.last_verdict("t/a")["date"]
+
+    assert told(variation={"mean": "0.0"}, date="2025-01-07") == "2025-01-07"
+    assert told(variation={"first seed": "8"}, date="2025-01-08") == "2025-01-08"
+    assert told(variation={"mean": "1.0", "number of seeds": "30"}, seeds=30, date="2025-01-06") == "2025-01-08"
+    assert told(variation={"number of seeds": "10"}, seeds=10, date="2025-01-05") == "2025-01-08"
+    assert told(variation={"number of seeds": "30"}, seeds=30, date="2025-01-02") == "2025-01-02"
+    assert told(variation={"number of seeds": "40"}, seeds=40, date="2025-01-03") == "2025-01-03"
+    assert told(date="2025-01-01") == "2025-01-01"
+
+
 def test_claims_share_measurements_and_reruns_keep_them(store, toys):
     pair = [toys["toy/average"], toys["toy/printed-average"]]
     first = verify(pair, store=store, scale="smoke")

@@ -26,7 +26,7 @@ from sandtable.cli.text import pretrain, topics
 from sandtable.cli.translate import translate
 from sandtable.lab import registry
 from sandtable.lab.asked import asked
-from sandtable.lab.changes import in_words
+from sandtable.lab.changes import as_declared, in_words
 from sandtable.lab.claim import SCALES
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def list_claims(
     for card in cards:
         name = card["id"] + (" *" if card["tour"] else "")
         last = card["last"]
-        seen = _verdict(last["verdict"], f" ({last['scale']}, {last['date'][:10]})") if last else "—"
+        seen = _verdict(last["verdict"], f" ({last['scale']}, {last['date'][:10]}{_otherwise(last)})") if last else "—"
         table.add_row(name, card["statement"], _source(card["source"]), card["expected"], seen)
     console = new_console()
     console.print(table)
@@ -293,7 +293,13 @@ def _last(claim: str, store: Path | None) -> dict[str, Any] | None:
     from sandtable.lab.store import Store
 
     record = Store(store).last_verdict(claim)
-    return record and {key: record.get(key) for key in ("verdict", "scale", "date", "ok", "checks", "targets")}
+    keys = ("verdict", "scale", "date", "ok", "checks", "targets", "variation", "seeds", "declared_seeds")
+    return record and {key: record.get(key) for key in keys}
+
+
+def _otherwise(last: Mapping[str, Any]) -> str:
+    """What marks a verdict that is not one of the claim as it is declared."""
+    return "" if as_declared(last) else f", variation: {in_words(last['variation'])}"
 
 
 def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
@@ -317,7 +323,9 @@ def _show(card: Mapping[str, Any], last: Mapping[str, Any] | None) -> None:
         change = ", ".join(f"{name}={value}" for name, value in control["change"].items())
         console.print(f"  {control['name']} ({change}) refutes {', '.join(control['refutes'])}")
     if last:
-        console.print("last verdict:", _verdict(last["verdict"], f" ({last['scale']}, {last['date']})"))
+        console.print(
+            "last verdict:", _verdict(last["verdict"], f" ({last['scale']}, {last['date']}{_otherwise(last)})")
+        )
         console.print(_checks_table(last["checks"], last["targets"] or {}))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sandtable.lab.claim import Claim
 
 Changes = tuple[tuple[str, Any], ...]
+_COUNT = "number of seeds"
 
 
 def flat(settings: Any, prefix: str = "") -> dict[str, Any]:
@@ -57,10 +58,18 @@ def variation(claim: Claim, scale: str, settings: Any, seeds: Sequence[int]) -> 
         if not _is_group(value) and repr(value) != repr(declared.get(name))
     }
     if len(seeds) != claim.seeds_at(scale):
-        found["number of seeds"] = str(len(seeds))
+        found[_COUNT] = str(len(seeds))
     if seeds[0] != 0:
         found["first seed"] = str(seeds[0])
     return found
+
+
+def as_declared(record: Mapping[str, Any]) -> bool:
+    """Whether a verdict record counts as a run of its claim: the declared settings, and at least the declared seeds."""
+    variation = record.get("variation") or {}
+    seeds, declared = record.get("seeds"), record.get("declared_seeds")
+    more = isinstance(seeds, int) and isinstance(declared, int) and seeds > declared
+    return not variation or (more and set(variation) == {_COUNT})
 
 
 def in_words(variation: Mapping[str, str]) -> str:

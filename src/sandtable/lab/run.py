@@ -338,6 +338,7 @@ def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
         "module": claim.measure.__module__,
         "sources": sources_of(claim.measure.__module__),
         "seed_base": lab.seeds[0],
+        "declared_seeds": claim.seeds_at(lab.scale),
         "threads": lab.threads,
         "settings": shown(trial.settings),
         "variation": dict(outcome.variation),

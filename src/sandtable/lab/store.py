@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sandtable.arguments import ArgumentError, place, typed
+from sandtable.lab.changes import as_declared
 from sandtable.lab.claim import SCALES
 from sandtable.lab.keys import canonical, fingerprint
 
@@ -58,9 +59,26 @@ class Store:
         return self.path("verdicts", f"{claim.replace('/', '--')}--{scale}{mark}.json")
 
     def last_verdict(self, claim: str) -> dict[str, Any] | None:
-        """The newest record of a claim as it is declared, over its scales."""
-        records = [record for scale in SCALES if (record := self.read_json(self.verdict(claim, scale))) is not None]
-        return max(records, key=lambda record: record["date"], default=None)
+        """The newest record of a claim over its scales: as it is declared, or with more seeds where that was not run.
+
+        Without either it is the newest variation, which its entry `variation` tells.
+        """
+        counted, varied = [], []
+        for scale in SCALES:
+            place = self.verdict(claim, scale)
+            if (record := self.read_json(place)) is not None:
+                counted.append(record)
+                continue
+            varied += [record for path in self._variations(place) if (record := self.read_json(path)) is not None]
+        counted += filter(as_declared, varied)
+        return max(counted or varied, key=lambda record: record["date"], default=None)
+
+    def _variations(self, place: Path) -> list[Path]:
+        try:
+            names = os.listdir(place.parent)
+        except OSError:
+            return []
+        return [place.with_name(name) for name in names if name.startswith(f"{place.stem}.") and name.endswith(".json")]
 
     def require_writable(self) -> None:
         """Fail now, in one line, rather than after an hour of training."""

@@ -54,8 +54,8 @@ def write_report(store_root: Path, *, claims: Sequence[ClaimCard] = (), out: Pat
 
 
 def _render(entries: Sequence[Entry], damaged: Sequence[str], *, known: set[str]) -> str:
-    runs = [run for entry in entries for run in entry.runs]
-    scales = {run.scale for run in runs}
+    scales = {run.scale for entry in entries for run in entry.runs}
+    runs = [run for entry in entries for run in (*entry.runs, *entry.variations)]
     return _template().render(
         entries=entries,
         lines=[Line(name, list(group)) for name, group in groupby(entries, key=lambda entry: entry.line)],

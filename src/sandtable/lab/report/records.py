@@ -13,7 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from sandtable.lab.changes import in_words
+from sandtable.lab.changes import as_declared, in_words
 from sandtable.lab.keys import canonical, fingerprint, sources_of
 from sandtable.lab.report.drawings import clean_svg
 
@@ -91,7 +91,10 @@ class Run:
 
 @dataclass
 class Entry:
-    """A claim with its latest run at each scale, the largest scale first; and its runs with other settings or seeds."""
+    """A claim with its latest run at each scale, the largest scale first; and its runs with other settings or seeds.
+
+    A run with more seeds than declared counts where that with the declared number is missing.
+    """
 
     claim: str
     anchor: str
@@ -105,6 +108,11 @@ class Entry:
             if teller.get(key):
                 return teller[key]
         return None
+
+    @property
+    def shown(self) -> Run | None:
+        """The run that stands for the claim on the scoreboard; where there is none, the newest variation."""
+        return self.runs[0] if self.runs else max(self.variations, key=lambda run: run.date, default=None)
 
     @property
     def line(self) -> str:
@@ -157,13 +165,24 @@ def gather(folder: Path, cards: Sequence[ClaimCard]) -> tuple[list[Entry], list[
     anchors = _anchors({claim for claim, _, _ in latest} | set(known))
     entries = {claim: Entry(claim, anchor, known.get(claim, {})) for claim, anchor in anchors.items()}
     sources = functools.cache(_sources)
+    counted = _counted(latest)
     for (claim, scale, changed), record in sorted(latest.items(), key=lambda item: _RANK.get(item[0][1], 3)):
         anchor = f"{anchors[claim]}--{_slug(scale)}" + (f"--{fingerprint(changed)[:8]}" if changed else "")
         figures, missing = _figures(folder, record, anchor)
         then, now = record.get("sources"), sources(record.get("module"))
-        runs = entries[claim].variations if changed else entries[claim].runs
+        runs = entries[claim].runs if counted[claim, scale] == changed else entries[claim].variations
         runs.append(Run(record, anchor, figures, missing, stale=bool(then and now and then != now)))
     return list(entries.values()), damaged
+
+
+def _counted(latest: Mapping[tuple[str, str, str], Mapping[str, Any]]) -> dict[tuple[str, str], str | None]:
+    """Which of the runs of a claim at a scale counts: the declared one, else the newest with more seeds."""
+    dates: dict[tuple[str, str], dict[str, str]] = {}
+    for (claim, scale, changed), record in latest.items():
+        counting = dates.setdefault((claim, scale), {})
+        if as_declared(record):
+            counting[changed] = record.get("date") or ""
+    return {key: "" if "" in found else max(found, key=found.__getitem__, default=None) for key, found in dates.items()}
 
 
 def _read(path: Path) -> dict[str, Any]:
