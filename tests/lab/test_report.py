@@ -312,7 +312,7 @@ def test_variations_stand_in_their_claim_and_nowhere_else(tmp_path: Path) -> Non
 
 def test_more_seeds_count_where_the_declared_run_is_missing(tmp_path: Path) -> None:
     def seeds(claim: str, count: int, **more: Any) -> dict[str, Any]:
-        return record(claim, seeds=count, declared_seeds=8, variation={"number of seeds": str(count)}, **more)
+        return record(claim, seeds=count, declared_seeds=8) | {"variation": {"number of seeds": str(count)}} | more
 
     put(
         tmp_path,
