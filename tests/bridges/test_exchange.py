@@ -130,12 +130,16 @@ def blocks(*made):
         (lambda: Transformer(**GPT2 | dict(norm_kind="rms")), "blocks.0: a RMSNorm: any norm but 'layer'"),
         (lambda: Transformer(**GPT2 | dict(mlp_kind="gated")), "a GatedMLP where MLP belongs, which has no"),
         (lambda: Transformer(**GPT2 | dict(head_width=5)), "head_width=5: GPT-2's heads"),
-        (lambda: Transformer(**LLAMA | dict(positions="alibi")), "AlibiAttention has no counterpart"),
+        (lambda: Transformer(**LLAMA | dict(positions="alibi")), "positions: neither vectors, which GPT-2 adds, nor"),
+        (
+            lambda: Transformer(**GPT2 | dict(positions=None)),
+            "positions: neither vectors, which GPT-2 adds, nor rotary",
+        ),
         (lambda: Transformer(**LLAMA | dict(heads=5, head_width=2)), "heads=5: Llama's must divide the width 12"),
-        (lambda: Transformer(**LLAMA | dict(positions=None)), "positions: Llama's are rotary"),
+        (lambda: Transformer(**LLAMA | dict(positions=None)), "positions: neither vectors"),
         (lambda: blocks(Block(SoftmaxAttention(12, causal=True), mlp=DeepMLP(12, (5, 5)), norm="pre")), "DeepMLP"),
         (lambda: compile(grid(3), 4).model, "PartialBlock writes over parts of its residual"),
-        (build, "norm=\\('inner', None\\)"),
+        (build, "positions: neither vectors"),
         (lambda: "gpt2", "model=str: must be a Transformer"),
     ],
 )
@@ -143,6 +147,11 @@ def test_what_has_no_counterpart_is_named(make, said):
     with pytest.raises(ArgumentError, match=said) as error:
         to_hf(make())
     assert "\n" not in str(error.value)
+
+
+def test_norms_that_a_named_family_has_not_are_named():
+    with pytest.raises(ArgumentError, match=r"norm=\('inner', None\)"):
+        to_hf(build(), "gpt2")
 
 
 def test_layers_that_differ_are_refused():
@@ -167,6 +176,12 @@ def test_layers_that_differ_are_refused():
         (lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
             **THEIR_LLAMA, rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0})),
          "only plain rotary"),
+        (lambda: transformers.GPT2ForSequenceClassification(transformers.GPT2Config(**THEIR_GPT2, pad_token_id=0)),
+         "GPT2ForSequenceClassification has no language-model head"),
+        (lambda: transformers.GPT2Model(transformers.GPT2Config(**THEIR_GPT2)), "GPT2Model has no language-model head"),
+        (lambda: transformers.LlamaModel(transformers.LlamaConfig(**THEIR_LLAMA)), "LlamaModel has no language-model"),
+        (lambda: transformers.LlamaForSequenceClassification(transformers.LlamaConfig(**THEIR_LLAMA)),
+         "LlamaForSequenceClassification has no language-model head"),
         (lambda: "./no/such/folder", "no such folder"),
     ],
 )  # fmt: skip

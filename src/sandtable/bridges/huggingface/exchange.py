@@ -6,8 +6,8 @@ from typing import Any
 
 from sandtable.arguments import ArgumentError, one_of
 from sandtable.bridges.huggingface import gpt2, llama
-from sandtable.bridges.huggingface.loading import library, load_network
-from sandtable.models import Transformer
+from sandtable.bridges.huggingface.loading import library, load_network, require_head
+from sandtable.models import RotaryAttention, Transformer
 
 FAMILIES = {"gpt2": gpt2, "llama": llama}
 
@@ -21,6 +21,11 @@ def to_hf(model: Transformer, family: str | None = None) -> Any:
     if not isinstance(model, Transformer):
         raise ArgumentError(f"model={type(model).__name__}: must be a Transformer of sandtable.models")
     if family is None:
+        turns = all(isinstance(block.attn, RotaryAttention) for block in model.layers)
+        if model.pos_embed is None and not turns:
+            raise ArgumentError(
+                "positions: neither vectors, which GPT-2 adds, nor rotary in every layer, as Llama's are"
+            )
         family = "gpt2" if model.pos_embed is not None else "llama"
     return FAMILIES[one_of("family", family, FAMILIES)].write(model, library())
 
@@ -34,4 +39,5 @@ def from_hf(source: Any, *, longest: int | None = None) -> Transformer:
     name = getattr(theirs.config, "model_type", type(theirs).__name__)
     if name not in FAMILIES:
         raise ArgumentError(f"source: type {name!r} has no counterpart here, only {', '.join(FAMILIES)} have")
+    require_head(theirs)
     return FAMILIES[name].read(theirs, longest)

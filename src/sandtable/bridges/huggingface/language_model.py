@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from sandtable.arguments import ArgumentError, shown, typed, whole
-from sandtable.bridges.huggingface.loading import load_model
+from sandtable.bridges.huggingface.loading import load_model, require_head
 from sandtable.bridges.huggingface.sessions import HuggingFaceSession, RecomputeSession
 from sandtable.bridges.huggingface.sight import sight_of
 from sandtable.bridges.huggingface.states import Tap, check_hidden, layers_of, pick
@@ -70,8 +70,7 @@ class HuggingFaceModel(WithWords):
         name = type(network).__name__
         if network.config.is_encoder_decoder:
             raise ArgumentError(f"source: {name} is an encoder–decoder; must be a causal (decoder-only) model")
-        if network.get_output_embeddings() is None:
-            raise ArgumentError(f"source: {name} has no language-model head; load it with AutoModelForCausalLM")
+        require_head(network)
         self.network, self.tokenizer = network, tokenizer
         self.vocab_size = int(network.get_output_embeddings().weight.shape[0])
         if tokenizer is not None and len(tokenizer) > self.vocab_size:

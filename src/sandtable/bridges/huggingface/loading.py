@@ -87,6 +87,13 @@ def load_tokenizer(source: Any) -> Any:
         raise ArgumentError(f"tokenizer={name!r}: cannot be loaded ({_first_line(error)})") from error
 
 
+def require_head(network: Any) -> None:
+    """Refuse a body without a head, and heads that do not give logits of tokens."""
+    if network.get_output_embeddings() is None:
+        name = type(network).__name__
+        raise ArgumentError(f"source: {name} has no language-model head; load it with AutoModelForCausalLM")
+
+
 def library() -> Any:
     """The transformers package, or one line that says how to get it."""
     try:
