@@ -154,6 +154,7 @@ def test_the_tour_ends_with_the_report(run, tmp_path):
         (["verify", "--scale", "smok"], "did you mean 'smoke'?"),
         (["verify", "toy/average", "--device", "cdua"], "did you mean 'cuda'?"),
         (["verify", "toy/average", "--seeds", "0"], "--seeds=0: must be a whole number ≥ 1"),
+        (["verify", "toy/average", "--seeds", "9" * 20], "must be a whole number from 1 to 9223372036854775807"),
         (["verify", "toy/average", "--seed-base", "-1"], "--seed-base=-1"),
         (["verify", "toy/average", "--jobs", "0"], "--jobs=0"),
         (["verify", "toy/average", "--threads", "0"], "--threads=0"),
@@ -173,6 +174,24 @@ def test_mistakes_are_one_line_and_status_two(run, words, message):
     assert (status, out) == (2, "")
     assert err.startswith("sandtable: ")
     assert err.count("\n") == 1
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import math\nx = maths.pi\n", ":2: cannot be read: NameError: name 'maths' is not defined"),
+        ("def f():\n    raise RuntimeError('one\\ntwo')\n\nf()\n", ":2: cannot be read: RuntimeError: one\n"),
+        ("import no_such_thing\n", ":1: cannot be read: ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("x = (\n", "mine.py: cannot be read: '(' was never closed (mine.py, line 1)"),
+        ("raise SystemExit(0)\n", ":1: cannot be read: SystemExit: 0"),
+    ],
+)
+def test_a_file_of_claims_that_fails_is_one_line_with_its_place(run, tmp_path, text, message):
+    (tmp_path / "mine.py").write_text(text)
+    status, out, err = run("verify", "toy/average", "--from", str(tmp_path / "mine.py"))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"sandtable: --from {tmp_path / 'mine.py'}")
     assert message in err
 
 

@@ -29,6 +29,8 @@ def whole(name: str, value: Any, *, least: int = 1, most: int | None = None) -> 
         value = value.__index__()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentError(f"{name}={shown(value)}: must be {allowed}") from error
+    if value > LARGEST:
+        allowed = f"a whole number from {least} to {most}"
     if not least <= value <= most:
         raise ArgumentError(f"{name}={shown(value)}: must be {allowed}")
     return value

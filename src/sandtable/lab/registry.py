@@ -10,6 +10,7 @@ import importlib.util
 import pkgutil
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -227,7 +228,16 @@ def _load_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, ImportError | SyntaxError):
-            raise ArgumentError(f"--from {path}: cannot be read: {error}") from error
-        raise
+        if isinstance(error, ArgumentError) or not isinstance(error, Exception | SystemExit):
+            raise
+        raise ArgumentError(f"--from {_told_of(error, path)}") from error
     return module
+
+
+def _told_of(error: BaseException, path: Path) -> str:
+    """What went wrong in a file that was being read, and in which of its lines, in one line."""
+    if isinstance(error, SyntaxError):  # names the file and the line itself
+        return f"{path}: cannot be read: {error}"
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == str(path)]
+    said = next(iter(str(error).strip().splitlines()), "")
+    return f"{':'.join(map(str, [path, *lines[-1:]]))}: cannot be read: {type(error).__name__}: {said}"
