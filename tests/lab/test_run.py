@@ -342,6 +342,20 @@ def test_more_seeds_count_until_the_declared_run_is_made_and_the_newest_variatio
     assert told(date="2025-01-01") == "2025-01-01"
 
 
+def test_the_record_keeps_the_seconds_of_the_run_that_computed(store, toys):
+    def seconds(**how):
+        verify([toys["toy/average"]], store=store, scale="smoke", **how)
+        return store.last_verdict("toy/average")["seconds"]
+
+    seconds()
+    place = store.verdict("toy/average", "smoke")
+    store.write_json(place, store.read_json(place) | {"seconds": 800.0})
+    assert seconds() == 800.0
+    assert seconds(fresh=True) < 800.0
+    store.write_json(place, store.read_json(place) | {"seconds": 800.0, "sources": "others"})
+    assert seconds() < 800.0
+
+
 def test_claims_share_measurements_and_reruns_keep_them(store, toys):
     pair = [toys["toy/average"], toys["toy/printed-average"]]
     first = verify(pair, store=store, scale="smoke")
