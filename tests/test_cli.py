@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,9 @@ def test_the_tour_ends_with_the_report(run, tmp_path):
         (["verify", "toy/average", "--threads", "0"], "--threads=0"),
         (["verify", "toy/average", "--store", str(TOYS)], "is not writable"),
         (["report", "--store", str(TOYS)], "is not writable"),
+        (["verify", "toy/average", "--fresh-since", "noon"], "--fresh-since='noon': must be a date or a time such as"),
+        (["verify", "toy/average", "--fresh-since", "9999-01-01"], "must be a moment in the past"),
+        (["verify", "toy/average", "--fresh", "--fresh-since", "2020-01-01"], "choose one"),
         (["verify", "toy/average", "--store", "/proc/nowhere"], "is not writable"),
         (["list", "--from", "nowhere.py"], "no such file"),
         (["verify", "toy/average", "--set", "mean"], "--set 'mean': must be NAME=VALUE"),
@@ -270,10 +274,40 @@ def test_interruption_is_status_130(run, monkeypatch):
     monkeypatch.setattr(lab_run, "run_claim", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     status, out, err = run("verify", "toy/av*", "--json", "--fresh", "--set", "mean=2")
     assert (status, json.loads(out)) == (130, [])
-    assert err.splitlines()[-1] == (
-        "sandtable: interrupted; what is finished is kept. "
-        f"Go on: sandtable verify 'toy/av*' --json --set mean=2 --from {TOYS}"
-    )
+    said, _, time = err.splitlines()[-1].partition(" --fresh-since ")
+    time, _, rest = time.partition(" ")
+    assert said == "sandtable: interrupted; what is finished is kept. Go on: sandtable verify 'toy/av*' --json"
+    assert rest == f"--set mean=2 --from {TOYS}"
+    status, _, err = run("verify", "toy/av*", "--fresh-since", time)
+    assert (status, err.splitlines()[-1].partition(" --fresh-since ")[2].split()[0]) == (130, time)
+
+
+def test_what_goes_on_with_a_fresh_run_computes_the_rest_anew(run, monkeypatch, tmp_path):
+    from sandtable.lab import run as lab_run
+
+    once = lab_run.run_claim
+
+    def second_never(claim, *more):
+        if claim.id != "toy/average":
+            raise KeyboardInterrupt
+        return once(claim, *more)
+
+    def written():
+        return {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.npz")}
+
+    run("verify", "toy/average", "toy/deaf", "-q")
+    stored = written()
+    with monkeypatch.context() as stopping:
+        stopping.setattr(lab_run, "run_claim", second_never)
+        err = run("verify", "toy/average", "toy/deaf", "-q", "--fresh")[2]
+    stopped = written()
+    (old,) = (file for file in stored if stopped[file] == stored[file])  # of the control of toy/deaf
+    told = shlex.split(err.partition("Go on: ")[2])[1:]
+    run(*told, toys=False)
+    done = written()
+    assert [file for file in done if done[file] != stopped[file]] == [old]
+    run(*told, toys=False)
+    assert written() == done
 
 
 def test_an_interrupted_run_counts_what_was_not_run(run, monkeypatch):

@@ -160,7 +160,8 @@ def test_ctrl_c_leaves_what_the_told_command_goes_on_with(run, tmp_path, monkeyp
     assert last.startswith("sandtable: interrupted; what is finished is kept. Go on: sandtable verify slow/first")
     assert 0 < step_of(root) < 200
     told = shlex.split(last.partition("Go on: ")[2])
-    assert told[1:] == words
+    assert told[1 : len(words) + 1] == words
+    assert told[len(words) + 1] == "--fresh-since"
     status, _, err = run(*told[1:])
     assert status == 0, err
     monkeypatch.setenv("SANDTABLE_HOME", str(tmp_path / "undisturbed"))

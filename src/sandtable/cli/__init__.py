@@ -21,7 +21,7 @@ from sandtable.cli.decode import decode
 from sandtable.cli.dyck import dyck
 from sandtable.cli.printing import new_console, new_table, shown
 from sandtable.cli.progress import Door, Quiet, Watched
-from sandtable.cli.settings import parse_setting
+from sandtable.cli.settings import parse_setting, parse_time
 from sandtable.cli.text import pretrain, topics
 from sandtable.cli.translate import translate
 from sandtable.lab import registry
@@ -156,6 +156,9 @@ def verify(
         str | None, typer.Option("--on", help="ray, or ray://HOST:PORT: spread claims and seeds over a Ray cluster.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compute everything again.")] = False,
+    fresh_since: Annotated[
+        str | None, typer.Option("--fresh-since", metavar="TIME", help="Compute again what is older than this.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Another setting, in all chosen claims that have it."),
@@ -176,6 +179,9 @@ def verify(
     for name, value in (("--seeds", seeds), ("--jobs", jobs), ("--threads", threads)):
         if value is not None:
             whole(name, value)
+    since = None if fresh_since is None else parse_time("--fresh-since", fresh_since)
+    if fresh and since is not None:
+        raise ArgumentError("--fresh with --fresh-since: choose one, all again or what is older than a moment")
     cards = registry.cards(files or (), say=_say)
     tour = not patterns and scale is None
     names = [name for name, card in cards.items() if card["tour"]] if tour else None
@@ -195,7 +201,7 @@ def verify(
                 seed_base=seed_base,
                 device=device,
                 store=store,
-                fresh=fresh,
+                fresh=fresh if since is None else since,
                 jobs=jobs,
                 threads=threads,
                 on=on,

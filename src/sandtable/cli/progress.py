@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,10 +120,11 @@ class Door(TyperGroup):
     """The commands; one that is interrupted leaves with status 130, and says how to go on if it has kept anything."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        began = datetime.now().astimezone()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            kept = f"; what is finished is kept. Go on: {going_on(ctx.obj)}" if _keeps(ctx) else ""
+            kept = f"; what is finished is kept. Go on: {going_on(ctx.obj, began)}" if _keeps(ctx) else ""
             print(f"sandtable: interrupted{kept}", file=sys.stderr)
             raise typer.Exit(130) from None
 
@@ -134,6 +135,10 @@ def _keeps(ctx: typer.Context) -> bool:
     return ctx.invoked_subcommand in ("verify", "topics", "pretrain", "decode", "translate") and not ready
 
 
-def going_on(words: Sequence[str]) -> str:
-    """The command that goes on from where this one was stopped; --fresh would compute the finished part again."""
-    return shlex.join(["sandtable", *(word for word in words if word != "--fresh")])
+def going_on(words: Sequence[str], began: datetime) -> str:
+    """The command that goes on from where this one, begun then, was stopped.
+
+    In place of --fresh, which would compute the finished part again, it asks anew for what is older than that.
+    """
+    since = ["--fresh-since", began.isoformat(timespec="milliseconds")]
+    return shlex.join(["sandtable", *(part for word in words for part in (since if word == "--fresh" else [word]))])

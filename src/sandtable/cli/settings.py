@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
-from sandtable.arguments import ArgumentError, one_of, whole
+from sandtable.arguments import ArgumentError, one_of, shown, whole
 
 _NAMED = {"none": None, "true": True, "false": False, "yes": True, "no": False}
 
@@ -43,6 +44,14 @@ def several(name: str, value: int, *, least: int = 1) -> int:
     if whole(name, value, least=least) > MOST:
         raise ArgumentError(f"{name}={value}: more than {MOST:,}, which nobody can wait for")
     return value
+
+
+def parse_time(name: str, text: str) -> datetime:
+    """A date, or a date with a time of day, of this place where it names no other."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise ArgumentError(f"{name}={shown(text)}: must be a date or a time such as 2026-01-31T14:00") from None
 
 
 def parse_setting(text: str, fields: Sequence[str] | None = None) -> tuple[str, Any]:

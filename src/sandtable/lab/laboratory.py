@@ -78,7 +78,7 @@ class Lab:
         chunk = whole("chunk", recipe.chunk)
         key = self._key("fit", recipe) | {"recipe": describe(recipe)}
         folder = self.store.path("fits", fingerprint(key)[:32])
-        missing = [s for s in self.seeds if not self._counts(folder / f"chunk-{s // chunk}" / CHECKSUMS)]
+        missing = [s for s in self.seeds if not self.counts(folder / f"chunk-{s // chunk}" / CHECKSUMS)]
         self._share("fit", _blocks(missing, chunk), recipe)
         fits = [self._chunk(recipe, folder, c, key) for c in sorted({seed // chunk for seed in self.seeds})]
         whole_fit = fits[0] if len(fits) == 1 else type(fits[0]).join(fits)
@@ -124,7 +124,7 @@ class Lab:
         place = self.store.path("folders", fingerprint(key)[:32])
         if str(place) not in self._memo:
             with self.store.lock(place, waiting=self._waiting):
-                if not self._counts(place / CHECKSUMS) or not self.store.has_folder(place):
+                if not self.counts(place / CHECKSUMS) or not self.store.has_folder(place):
                     self.store.write_folder(place, lambda inside: make(self.say, inside, *args, **kwargs))
             self._memo[str(place)] = place
         return place
@@ -164,7 +164,7 @@ class Lab:
         return self._memo[str(place)]
 
     def _load(self, recipe: Any, place: Path) -> Any:
-        if not self._counts(place / CHECKSUMS) or not self.store.has_folder(place):
+        if not self.counts(place / CHECKSUMS) or not self.store.has_folder(place):
             return None
         # With its checksums right a fit is what was saved, so an error here is a bug and not damage.
         from sandtable.training import Fit
@@ -173,7 +173,7 @@ class Lab:
 
     def _train(self, recipe: Any, place: Path, index: int, key: dict[str, Any]) -> Any:
         checkpoint = place.with_name(f"{place.name}.checkpoint")
-        if self.fresh:
+        if not any(map(self.counts, checkpoint.rglob("*"))):
             remove(checkpoint)
         seeds = list(range(index * recipe.chunk, (index + 1) * recipe.chunk))
         self.store.write_json(place.with_name("key.json"), {"key": key})
@@ -186,14 +186,15 @@ class Lab:
     def _rows(self, folder: Path) -> dict[int, dict[str, np.ndarray]]:
         """Every seed measured so far; where two files have one, the newer file counts."""
         rows: dict[int, dict[str, np.ndarray]] = {}
-        files = [file for file in folder.glob("seeds-*.npz") if self._counts(file)]
+        files = [file for file in folder.glob("seeds-*.npz") if self.counts(file)]
         for file in sorted(files, key=lambda file: (file.stat().st_mtime, file.name)):
             arrays = self.store.read_arrays(file)
             if arrays is not None:
                 rows |= _by_seed(arrays.pop(_SEEDS).tolist(), arrays)
         return rows
 
-    def _counts(self, file: Path) -> bool:
+    def counts(self, file: Path) -> bool:
+        """Whether a file of the store is there, and not older than it may be."""
         return file.exists() and (not self.fresh or file.stat().st_mtime >= self.started)
 
     def say(self, text: str) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from sandtable import __version__
-from sandtable.arguments import ArgumentError, nearest, one_of, resolve_device, typed, whole
+from sandtable.arguments import ArgumentError, flag, nearest, one_of, resolve_device, typed, whole
 from sandtable.lab.changes import Changes, changed, checked_changes, flat, variation
 from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
@@ -135,7 +135,7 @@ def verify(
     seed_base: int = 0,
     device: str = "cpu",
     store: Store | Path | str | None = None,
-    fresh: bool = False,
+    fresh: bool | datetime = False,
     jobs: int = 1,
     threads: int | None = None,
     on: str | None = None,
@@ -148,13 +148,14 @@ def verify(
     `changes` replaces settings in all claims that have them, such as the model; "size.mlp" is one inside another. A
     run that differs from what the claim declares in settings or seeds is recorded beside the declared one. With `jobs`
     > 1 the claims are spread over that many processes of `threads` threads each; they must then come from entry points
-    or `files`.
+    or `files`. With `fresh` everything is computed again; with a moment in its place what is older than that.
     `on` "ray" or "ray://host:port" spreads claims and their seeds over a Ray cluster in the same way. `progress=True`
     counts claims on stderr; a function of (finished, claims) does what it likes; a `Progress` is told everything.
     """
     progress = as_progress(progress)
     one_of("scale", scale, SCALES)
     whole("jobs", jobs)
+    fresh = fresh if isinstance(fresh, datetime) else flag("fresh", fresh)
     folder = store if isinstance(store, Store) else Store(store)
     plan = Plan(
         scale=scale,
@@ -167,7 +168,8 @@ def verify(
         if on
         else default_threads(jobs),
         store=str(folder.root),
-        fresh=fresh,
+        fresh=fresh is not False,
+        started=_moment(fresh) if isinstance(fresh, datetime) else time.time(),
         files=tuple(map(str, several_files(files))),
         changes=checked_changes(claims, scale, changes or {}),
     )
@@ -191,6 +193,17 @@ def verify(
     finally:
         torch.set_num_threads(before)
     return outcomes
+
+
+def _moment(fresh: datetime) -> float:
+    """Seconds since 1970 of a moment that has been."""
+    try:
+        seconds = fresh.timestamp()
+    except (ValueError, OverflowError, OSError):  # years that no clock of this machine shows
+        seconds = -math.inf if fresh.year < 1970 else math.inf
+    if seconds > time.time():
+        raise ArgumentError(f"fresh={fresh}: must be a moment in the past")
+    return seconds
 
 
 def default_threads(jobs: int) -> int:
@@ -364,7 +377,7 @@ def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
 
 def _seconds_before(record: Mapping[str, Any], lab: Lab, place: Path) -> float:
     """What the same took when it was recorded before: a run that finds its measurements in the store takes no time."""
-    before = None if lab.fresh else lab.store.read_json(place)
+    before = lab.store.read_json(place) if lab.counts(place) else None
     same = before is not None and all(before.get(key) == record[key] for key in _SAME)
     return before["seconds"] if before is not None and same else 0.0
 
