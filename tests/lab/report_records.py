@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from sandtable.lab.keys import MARK, fingerprint
+
 HOSTILE = """<script>alert(1)</script>"'><img src=x onerror=alert(2)> {{ 7 * 7 }}"""
 
 
@@ -31,6 +33,15 @@ def record(claim: str, **changes: Any) -> dict[str, Any]:
         "date": "2025-01-02T03:04:05Z",
         "ok": True,
     } | changes
+
+
+def draw(root: Path, text: str) -> str:
+    """Write a drawing as the lab does, and give its name."""
+    folder = root / "verdicts"
+    folder.mkdir(exist_ok=True, parents=True)
+    file = f"drawing-{fingerprint(text)[:MARK]}.svg"
+    (folder / file).write_text(text)
+    return file
 
 
 def put(root: Path, *records: dict[str, Any]) -> Path:

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_records import HOSTILE, put, record
+from report_records import HOSTILE, draw, put, record
 
 from sandtable.arguments import ArgumentError
 from sandtable.lab import figures
 from sandtable.lab.asked import asked
 from sandtable.lab.keys import canonical, sources_of
 from sandtable.lab.report import clean_svg, show, strip, write_report
+from sandtable.lab.report.records import USUAL_WIDTH
 from sandtable.lab.report.words import duration, moment
 
 VOID = {"meta", "input", "link", "br", "img"}
@@ -54,13 +55,12 @@ def page(root: Path, **arguments: Any) -> Page:
 
 
 def test_stands_alone_and_is_well_formed(tmp_path: Path) -> None:
-    folder = put(
+    file = draw(tmp_path, figures.svg(figures.heatmaps({"m": [[1.0, -1.0], [0.5, 0.0]]}, title="Map")))
+    put(
         tmp_path,
-        record("topics/a", figures=[{"name": "curve", "file": "a.svg"}, {"name": "again", "file": "a.svg"}]),
-        record("topics/b", figures=[{"name": "curve", "file": "a.svg"}]),
+        record("topics/a", figures=[{"name": "curve", "file": file}, {"name": "again", "file": file}]),
+        record("topics/b", figures=[{"name": "curve", "file": file}]),
     )
-    drawing = figures.svg(figures.heatmaps({"m": [[1.0, -1.0], [0.5, 0.0]]}, title="Map"))
-    (folder / "a.svg").write_text(drawing)
     path = write_report(tmp_path)
     text = path.read_text()
     seen = Page(text)
@@ -221,6 +221,29 @@ def test_figure_outside_the_store_is_left_out(tmp_path: Path) -> None:
     seen = page(tmp_path)
     assert "secret" not in seen.text
     assert seen.text.count("Figure left out") == len(names)
+
+
+def test_a_figure_that_was_edited_is_named_and_left_out(tmp_path: Path) -> None:
+    whole, edited = (draw(tmp_path, f"<svg><text>{word}</text></svg>") for word in ("measured", "0.9"))
+    (tmp_path / "verdicts" / edited).write_text("<svg><text>0.99</text></svg>")
+    put(tmp_path, record("topics/a", figures=[{"name": "one", "file": whole}, {"name": "two", "file": edited}]))
+    seen = page(tmp_path)
+    assert len(seen.all("figure")) == 1
+    assert "Figure left out: two (not what was drawn)" in seen.text
+
+
+def test_wide_figures_are_told_by_their_width(tmp_path: Path) -> None:
+    assert pytest.approx(figures.WIDTH * 72) == USUAL_WIDTH
+    usual = figures.svg(figures.curves([1.0, 2.0], {"a": [1.0, 2.0]}))
+    wide = figures.svg(figures.heatmaps({name: [[1.0, 0.0]] for name in "abc"}, columns=["one", "two"]))
+    put(
+        tmp_path,
+        record("topics/a", figures=[{"name": "usual", "file": draw(tmp_path, usual)}]),
+        record("topics/b", figures=[{"name": "wide", "file": draw(tmp_path, wide)}]),
+    )
+    seen = page(tmp_path)
+    assert [figure.get("class") for figure in seen.all("figure")] == [None, "wide"]
+    assert len([each for each in seen.all("div") if each.get("class") == "beside"]) == 1
 
 
 def test_svg_is_stripped_of_all_that_acts_or_reaches_out() -> None:

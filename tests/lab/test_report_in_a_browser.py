@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from report_records import HOSTILE, put, record
+from report_records import HOSTILE, draw, put, record
 
 from sandtable.lab import figures
 from sandtable.lab.report import write_report
@@ -40,20 +40,26 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("store")
     long = record("walks/long", statement="A" * 300, settings={"word" * 40: "B" * 300}, command="C" * 300)
     wide = {"wide": {"columns": [f"column {i}" for i in range(40)], "rows": [[0.123456] * 40]}}
+    curves = {
+        name: figures.curves([1.0, 2.0], {"m": [values]}, predictions={"m": values}, title=f"Figure {name}")
+        for name, values in (("a", [1.0, 2.0]), ("b", [2.0, 1.0]))
+    }
+    rows = [f"word {i}" for i in range(12)]
+    maps = figures.heatmaps({name: [[0.5] * 12] * 12 for name in "cde"}, rows=rows, columns=rows)
+    a, b, broad = (draw(root, figures.svg(drawing)) for drawing in (*curves.values(), maps))
     folder = put(
         root,
-        record("topics/a", figures=[{"name": "curve", "file": "a.svg"}, {"name": "again", "file": "b.svg"}]),
+        record("topics/a", figures=[{"name": "curve", "file": a}, {"name": "again", "file": b}]),
         record("topics/a", scale="smoke"),
-        record("topics/b", verdict="refuted", ok=False, notes=["needle in a note"]),
+        record(
+            "topics/b", verdict="refuted", ok=False, notes=["needle in a note"], figures=[{"name": "m", "file": broad}]
+        ),
         record("topics/c", verdict="inconclusive", ok=False),
         record("dyck/printed", verdict="refuted", expected="refuted", erratum="Off by two.", corrected="dyck/right"),
-        record("dyck/right", tables=wide, figures=[{"name": "curve", "file": "a.svg"}]),
+        record("dyck/right", tables=wide, figures=[{"name": "curve", "file": a}]),
         long,
         record("walks/hostile", statement=HOSTILE, notes=[HOSTILE]),
     )
-    for name, values in (("a", [1.0, 2.0]), ("b", [2.0, 1.0])):
-        drawing = figures.curves([1.0, 2.0], {"m": [values]}, predictions={"m": values}, title=f"Figure {name}")
-        (folder / f"{name}.svg").write_text(figures.svg(drawing))
     (folder / "torn.json").write_text("{")
     return write_report(root, claims=[{"id": "walks/unrun", "statement": "Not run."}]).as_uri()
 
@@ -246,6 +252,23 @@ def test_nothing_is_wider_than_the_screen(window: Window) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize(
+    "window",
+    [{"viewport": {"width": width, "height": 740}} for width in (360, 768, 1300, 1600)],
+    indirect=True,
+    ids=lambda options: str(options["viewport"]["width"]),
+)
+def test_letters_of_figures_can_be_read(window: Window) -> None:
+    page = window.page
+    page.click("[name=open]")
+    sizes = page.evaluate("""() => [...document.querySelectorAll("figure svg")].map((drawing) => {
+      const letters = [...drawing.querySelectorAll("text")].map((e) => parseFloat(getComputedStyle(e).fontSize));
+      return Math.min(...letters) * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+    })""")
+    assert len(sizes) == 4
+    assert min(sizes) > 8
+
+
 @pytest.mark.parametrize("window", [{"permissions": ["clipboard-read", "clipboard-write"]}, {}], indirect=True)
 def test_command_is_copied(window: Window) -> None:
     page = window.page
@@ -265,7 +288,7 @@ def test_figures_keep_to_their_own_ids(window: Window) -> None:
     page.click("[name=open]")
     ids = page.eval_on_selector_all("[id]", "all => all.map(e => e.id)")
     assert len(set(ids)) == len(ids)
-    assert page.locator("figure svg").count() == 3
+    assert page.locator("figure svg").count() == 4
     lost = page.evaluate("""() => [...document.querySelectorAll("svg use")]
       .filter((e) => e.closest("svg").querySelector(`[id="${e.getAttribute("href").slice(1)}"]`) === null).length""")
     assert lost == 0

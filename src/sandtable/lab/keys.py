@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # loaded when first needed: `sandtable list` reads verdicts, which hold no arrays
     import numpy as np
 
+MARK = 8
+"""Letters of a fingerprint that the name of a small file carries."""
+
 # How evidence is judged and shown never changes what was measured.
 _OUTSIDE = ("sandtable.lab", "sandtable.cli", "sandtable.__main__")
 # What sandtable is built on: parts of a model may come from there, but nobody's claims do.

@@ -31,7 +31,7 @@ from sandtable.arguments import ArgumentError, flag, nearest, one_of, resolve_de
 from sandtable.lab.changes import Changes, changed, checked_changes, flat, variation
 from sandtable.lab.claim import SCALES, Claim, Control
 from sandtable.lab.evidence import Evidence
-from sandtable.lab.keys import fingerprint, source_hash, sources_of
+from sandtable.lab.keys import MARK, fingerprint, source_hash, sources_of
 from sandtable.lab.laboratory import MOST_SEEDS, MOST_THREADS, Lab
 from sandtable.lab.progress import Progress, as_progress
 from sandtable.lab.ray import on_cluster, spread, spreader
@@ -343,7 +343,7 @@ def _write_record(outcome: Outcome, trial: _Trial, plan: Plan) -> None:
     claim, lab, about = trial.claim, trial.lab, card(trial.claim)
     place = lab.store.verdict(claim.id, lab.scale, outcome.variation)
     figures = {
-        name: f"{place.stem}-{re.sub('[^a-z0-9]+', '-', name.lower())}-{fingerprint(text)[:8]}.svg"
+        name: f"{place.stem}-{re.sub('[^a-z0-9]+', '-', name.lower())}-{fingerprint(text)[:MARK]}.svg"
         for name, text in trial.figures.items()
     }
     record = outcome.as_json() | {

@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from sandtable.lab.changes import as_declared, in_words
-from sandtable.lab.keys import canonical, fingerprint, sources_of
+from sandtable.lab.keys import MARK, canonical, fingerprint, sources_of
 from sandtable.lab.report.drawings import clean_svg
 
 ClaimCard = Mapping[str, Any]
@@ -22,7 +22,26 @@ ClaimCard = Mapping[str, Any]
 
 VERDICTS = ("holds", "refuted", "inconclusive", "error")
 STATUSES = ("as expected", "unexpected", "inconclusive", "not run")
+_SIZE = re.compile(r'^<svg[^>]* viewBox="[-\d.]+ [-\d.]+ (\d+(?:\.\d+)?) ')
 _RANK = {"paper": 0, "desk": 1, "smoke": 2}
+
+
+USUAL_WIDTH = 4.4 * 72
+"""Of a drawing, in points: `figures.style.WIDTH`."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing made safe, and its width in points."""
+
+    name: str
+    drawing: Markup
+    width: float
+
+    @property
+    def wide(self) -> bool:
+        """Whether its letters would be too small in the place of a usual one."""
+        return self.width > 1.1 * USUAL_WIDTH
 
 
 @dataclass(frozen=True)
@@ -31,7 +50,7 @@ class Run:
 
     record: Mapping[str, Any]
     anchor: str
-    figures: tuple[tuple[str, Markup], ...]
+    figures: tuple[Figure, ...]
     missing: tuple[str, ...]
     stale: bool
     """The sources that this run depended on are not what they were."""
@@ -82,6 +101,11 @@ class Run:
         """As recorded, each with its target region, where the record tells it."""
         targets = self.record.get("targets") or {}
         return [check | {"target": targets.get(check.get("name"))} for check in self.record.get("checks") or []]
+
+    @property
+    def beside(self) -> bool:
+        """Whether the figures leave room for the checks beside them."""
+        return 0 < len(self.figures) <= 2 and not any(figure.wide for figure in self.figures)
 
     @property
     def deciding(self) -> list[dict[str, Any]]:
@@ -233,10 +257,8 @@ def _texts(content: Mapping[str, Any], *keys: str) -> None:
             raise ValueError(f"{key!r} is not text")
 
 
-def _figures(
-    folder: Path, record: Mapping[str, Any], anchor: str
-) -> tuple[tuple[tuple[str, Markup], ...], tuple[str, ...]]:
-    """The record's drawings, made safe, and the names of those that are not there or not ours."""
+def _figures(folder: Path, record: Mapping[str, Any], anchor: str) -> tuple[tuple[Figure, ...], tuple[str, ...]]:
+    """The record's drawings, and the names of those that are not there, not ours or not as they were drawn."""
     drawn, missing = [], []
     for index, figure in enumerate(record.get("figures") or []):
         name = figure.get("name") or f"figure {index + 1}"
@@ -244,7 +266,12 @@ def _figures(
             path = (folder / (figure.get("file") or "")).resolve()
             if not path.is_relative_to(folder.resolve()):
                 raise ValueError("outside the store")
-            drawn.append((name, clean_svg(path.read_text(encoding="utf-8"), prefix=f"{anchor}-{index}-")))
+            text = path.read_bytes().decode()
+            if path.stem.rpartition("-")[2] != fingerprint(text)[:MARK]:
+                raise ValueError("not what was drawn")
+            drawing = clean_svg(text, prefix=f"{anchor}-{index}-")
+            size = _SIZE.search(drawing)
+            drawn.append(Figure(name, drawing, float(size[1]) if size else USUAL_WIDTH))
         except (OSError, ValueError) as error:
             missing.append(f"{name} ({error.strerror if isinstance(error, OSError) else error})")
     return tuple(drawn), tuple(missing)
