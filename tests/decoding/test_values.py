@@ -139,6 +139,10 @@ def test_rewards_read_texts():
     assert sum(seen) == 15
     text = best_of_n(lm, [[2, 1]] * 5, Reward(ones), max_tokens=6, n=3)
     assert text.score.tolist() == [1.0 + row.count(1) for row in text.completions]
+    with pytest.raises(
+        ArgumentError, match=r"returned -2 for row 0: must be a finite number ≥ 0, for example exp\(r\)"
+    ):
+        best_of_n(lm, [[2, 1]] * 5, Reward(lambda texts: [-2.0] * len(texts)), max_tokens=6, n=3)
     pair = Reward(lambda prompts, completions: [len(p + c) for p, c in zip(prompts, completions, strict=True)], "pair")
     assert best_of_n(lm, [[2, 1]], pair, max_tokens=2, n=2).score.tolist() == [len("2 1") + len("1 1")]
 

@@ -235,7 +235,8 @@ def checked_scores(scores: Any, shape: Sequence[int], verifier: Verifier, rows: 
     if bool(wrong.any()):
         place = wrong.nonzero()[0]
         worst, row = scores[tuple(place)].item(), int(rows[place[0]])
-        kind = "a finite number ≥ 0" if verifier.is_value else "a probability in [0, 1], or set is_value"
+        hint = ", for example exp(r) of a reward r" * (worst < 0)
+        kind = f"a finite number ≥ 0{hint}" if verifier.is_value else "a probability in [0, 1], or set is_value"
         raise ArgumentError(
             f"verifier {name} returned {'NaN' if worst != worst else format(worst, 'g')} for row {row}: must be {kind}"
         )

@@ -1,4 +1,4 @@
-"""Verifiers that read text: reward models and any other function from texts to numbers."""
+"""Verifiers that read text: any function from texts to numbers ≥ 0, for example exp(r) of a reward model's r."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from sandtable.decoding.verifiers.base import GRANULARITIES, View
 @dataclass(frozen=True)
 class Reward:
     """A function of texts as a verifier, called with many at a time and returning one number ≥ 0 for each.
+
+    Reward models give negative numbers as well: give exp(r), or exp(r / temperature), in place of r.
 
     `reads` says what it is given: a list of "text"s (prompt and completion), a list of "completion"s, or with "pair"
     two lists, prompts and completions. `batch_size` bounds how many at once. Numbers are values, that is of any size;
