@@ -328,7 +328,7 @@ def test_variations_stand_in_their_claim_and_nowhere_else(tmp_path: Path) -> Non
     )
     assert seen.text.count("Variation: mean=0.0, first seed=3") == 2
     assert "that command" in seen.text
-    assert "Not run yet as it is declared" in seen.text
+    assert f"Not run yet as it is declared. This runs it:\nsandtable verify t/b --store {tmp_path}" in seen.text
     ids = [attributes["id"] for _, attributes in seen.elements if "id" in attributes]
     assert len(set(ids)) == len(ids)
 

@@ -303,6 +303,7 @@ def test_record_holds_what_the_report_shows(store, toys):
     assert record["tables"]["averages"]["rows"][0][0] == 5
     assert "--seed-base 5" in record["command"]
     assert str(TOYS) in record["command"]
+    assert f" --store {store.root} " in record["command"]
     (figure,) = record["figures"]
     assert figure["name"] == "A line"
     assert "<svg" in (store.path("verdicts") / figure["file"]).read_text()
@@ -370,6 +371,12 @@ def test_claims_share_measurements_and_reruns_keep_them(store, toys):
     assert len(now) == 4
     other = verify(pair[:1], store=store, scale="smoke", seed_base=100)
     assert other[0].checks[0]["measured"] != first[0].checks[0]["measured"]
+
+
+def test_the_default_store_goes_without_saying(tmp_path, monkeypatch):
+    monkeypatch.setenv("SANDTABLE_HOME", str(tmp_path / "runs"))
+    assert Store().words() == Store(tmp_path / "runs").words() == []
+    assert Store(tmp_path / "other").words() == ["--store", str(tmp_path / "other")]
 
 
 def test_a_claim_without_the_scale_is_skipped_by_name(store, toys):

@@ -386,7 +386,7 @@ def command(claim: Claim, lab: Lab, changes: Sequence[tuple[str, Any]] = ()) -> 
     """The command line that runs this again."""
     words = ["sandtable", "verify", claim.id, "--scale", lab.scale, "--seeds", str(len(lab.seeds))]
     words += ["--seed-base", str(lab.seeds[0])] if lab.seeds[0] else []
-    words += ["--device", lab.device, "--threads", str(lab.threads)]
+    words += ["--device", lab.device, "--threads", str(lab.threads), *lab.store.words()]
     for name, value in changes:
         words += ["--set", f"{name}={value}"]
     if claim.measure.__module__.startswith("claims_from_"):

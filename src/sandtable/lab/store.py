@@ -50,6 +50,10 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
 
+    def words(self) -> list[str]:
+        """What names this store on the command line: nothing, if it is the default one."""
+        return [] if self.root.resolve() == Store().root.resolve() else ["--store", str(self.root)]
+
     def path(self, *parts: str) -> Path:
         return self.root.joinpath(*parts)
 

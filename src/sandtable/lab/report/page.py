@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,14 +47,14 @@ def write_report(store_root: Path, *, claims: Sequence[ClaimCard] = (), out: Pat
     """
     root = Path(store_root)
     entries, damaged = gather(root / "verdicts", claims)
-    page = _render(entries, damaged, known={str(card["id"]) for card in claims})
+    page = _render(entries, damaged, known={str(card["id"]) for card in claims}, store=Store(root))
     path = Path(out) if out is not None else root / "report.html"
     # A lone surrogate can come from damaged JSON and has no place in UTF-8.
     Store(path.parent).write_text(path, page.encode("utf-8", "replace").decode())
     return path
 
 
-def _render(entries: Sequence[Entry], damaged: Sequence[str], *, known: set[str]) -> str:
+def _render(entries: Sequence[Entry], damaged: Sequence[str], *, known: set[str], store: Store) -> str:
     scales = {run.scale for entry in entries for run in entry.runs}
     runs = [run for entry in entries for run in (*entry.runs, *entry.variations)]
     return _template().render(
@@ -65,6 +66,7 @@ def _render(entries: Sequence[Entry], damaged: Sequence[str], *, known: set[str]
         },
         by_claim={entry.claim: entry for entry in entries},
         known=known,
+        call=lambda claim: shlex.join(["sandtable", "verify", claim, *store.words()]),
         statuses=STATUSES,
         verdicts=[*VERDICTS, "not run"],
         scales=[*(scale for scale in SCALES if scale in scales), *sorted(scales - set(SCALES))],
