@@ -1,6 +1,9 @@
 """Every claim: judged with its controls where it has a smoke scale, otherwise run for a few steps without judging."""
 
+import runpy
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
@@ -12,6 +15,9 @@ from sandtable.lab import Lab, Store, load, verify
 from sandtable.lab.changes import changed
 
 CLAIMS = load()
+DOCS = Path(__file__).parents[2] / "docs"
+GALLERY = [(stem, *draw.args) for stem, draw in runpy.run_path(str(DOCS / "make_gallery.py"))["DRAWN"].items()
+           if getattr(draw, "args", ())]  # fmt: skip
 SMOKE = sorted(name for name, claim in CLAIMS.items() if "smoke" in claim.scales)
 OTHERS = sorted(
     name for name, claim in CLAIMS.items() if "smoke" not in claim.scales and not name.startswith("automata/")
@@ -27,6 +33,18 @@ def store(tmp_path_factory):
 def test_verdict_is_the_expected_one(name, store):
     (outcome,) = verify([CLAIMS[name]], scale="smoke", store=store)
     assert outcome.ok, outcome
+    for stem, claim, figure in GALLERY:
+        if claim == name:  # the gallery shows what the claim draws
+            place = store.verdict(name, "smoke")
+            (file,) = (each["file"] for each in store.read_json(place)["figures"] if each["name"] == figure)
+            assert told(place.with_name(file)) == told(DOCS / "figures" / f"{stem}.svg")
+
+
+def told(file):
+    """The words of a drawing, and how many marks and lines it has."""
+    drawing = ElementTree.parse(file).getroot()
+    count = {kind: len(drawing.findall(f".//{{*}}{kind}")) for kind in ("use", "path")}
+    return ["".join(part.itertext()).split() for part in drawing.findall(".//{*}text")], count
 
 
 @pytest.mark.parametrize("name", CLAIMS)
