@@ -8,6 +8,7 @@ write larger files than that. Every store must end as the undisturbed one; what 
 import itertools
 import os
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -64,7 +65,7 @@ def run(root, steps=Settings.steps):
 
 
 def contents(root):
-    """All that a store says, by path: what records tell besides the time, and every other file byte by byte."""
+    """All that a store says, by path: what records tell besides time and place, and every other file byte by byte."""
     from sandtable.lab import Store
 
     store, found = Store(root), {}
@@ -75,6 +76,7 @@ def contents(root):
         record = store.read_json(path) if name.startswith("verdicts") and path.suffix == ".json" else None
         if record is not None:
             found[name] = {key: value for key, value in record.items() if key not in ("date", "seconds")}
+            found[name]["command"] = record["command"].replace(shlex.join(store.words()), "")
         else:
             found[name] = path.read_bytes()
     return found
