@@ -42,6 +42,7 @@ class Necessary:
     side: str = "wrong"
     verifier: str = "probe"
     repeats: int = 4
+    exchanged: bool = False
 
 
 @dataclass
@@ -137,7 +138,8 @@ SPARED = {
     scales={"desk": Necessary(), "paper": Necessary(trained=PUBLISHED, repeats=5)},
     controls=(
         Control("prefixes of right strings that are less unusual", {"side": "milder"}, NECESSARY_CHECKS),
-        Control("random verifier", {"verifier": "random"}, (HARDER_CHECK, *SPARED)),
+        Control("random verifier", {"verifier": "random"}, (HARDER_CHECK,)),
+        Control("shorter and longer strides exchanged", {"exchanged": True}, tuple(SPARED)),
     ),
     seeds=setting.MODELS,
 )
@@ -169,7 +171,9 @@ def dyck_necessary(settings: Necessary, lab: Lab) -> Evidence:
     checks.append(orders(HARDER_CHECK, passed, rejected, paired=False, margin=0.1, unit="prefix"))
     s = settings
     asked = units(lab.measure(backtracked, s.trained, s.side, s.verifier, RELEASED, s.repeats)["backtracks"])
-    checks += [orders(name, asked[i, j], asked[i, j + 1], unit="prefix") for name, (i, j) in SPARED.items()]
+    for name, (i, j) in SPARED.items():
+        shorter, longer = (j + 1, j) if s.exchanged else (j, j + 1)
+        checks.append(orders(name, asked[i, shorter], asked[i, longer], unit="prefix"))
     mean = {name: np.nanmean(values, axis=-1) for name, values in pooled.items()}
     return Evidence(
         checks,
