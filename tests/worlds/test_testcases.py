@@ -50,7 +50,10 @@ def test_prompts_of_the_task():
     assert all(int(a) + int(b) == int(c) for a, b, c in sums)
     assert len({text for name, text in pairs if name == names[0]}) == 10
     assert {name for name, _ in task.prompts(1, generator(), names="ood")} == {*testcases.OOD_NAMES}
-    assert {name for name, _ in task.prompts(2, generator(), names="train")} == {*testcases.TRAIN_NAMES}
+    seven = testcases.TestCaseTask(functions=len(testcases.TRAIN_NAMES))
+    assert {name for name, _ in seven.prompts(2, generator(), names="train")} == {*testcases.TRAIN_NAMES}
+    with pytest.raises(ArgumentError, match="functions=10: there are 7 names of the kind 'train'"):
+        task.prompts(2, generator(), names="train")
     with pytest.raises(ArgumentError, match=r"names='odd'.*'ood'"):
         task.prompts(1, generator(), names="odd")
 

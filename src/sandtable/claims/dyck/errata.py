@@ -60,7 +60,7 @@ class Indices:
 def symbols(settings: Indices, lab: Lab) -> Evidence:
     different, rows, wanted, missing, places, directions = [], [], [], [], [], []
     for types, depth in product((1, 2, 3), (1, 2, 4)):
-        size: dict[str, int] = dict(types=types, depth=depth)
+        size: dict[str, Any] = dict(types=types, depth=depth)
         world, pairs = DyckPrefixes(**size), types * depth
         row = world.reference[None]  # all types at all depths
         token, after = row[0, 1:], world.brackets.trace(row).depth[0, 1:]
