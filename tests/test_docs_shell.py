@@ -78,7 +78,10 @@ def check(words):
             parse_setting(text, own or None)
     elif path == "decode":
         own = {name: value for name, value in map(parse_setting, given["settings"] or ()) if name != "threshold"}
-        Arm(given["method"] or "backtrack", own) if given["compare"] is None else parse_arms(given["compare"], given["task"], own)
+        if given["compare"] is None:
+            Arm(given["method"] or "backtrack", own)
+        else:
+            parse_arms(given["compare"], given["task"], own)
     return path, given
 
 

@@ -96,7 +96,7 @@ def _nearer(values: float | str) -> str:
         Control("rewards at leaves noised too", {"leaves": "noised"}, ("stationary leaves",)),
         Control("predicted by action-level sampling", {"simulated": "action level"}, ("decoded first leaf",)),
     ),
-    seeds=8,
+    seeds=32,
 )
 def noised_values(settings: Noised, lab: Lab) -> Evidence:
     found = lab.measure(_divergences, settings.steps, settings.errors, settings.leaves)
