@@ -95,13 +95,14 @@ def vgb_frontier(settings: Frontier, lab: Lab) -> Evidence:
         figures={
             "frontier": lambda: frontier(
                 {
-                    name: [("", float(v["queries"].mean()), float(v["valid"].mean()), _error(v["valid"]))]
+                    name: [("", float(v["queries"].mean()), _wrong(v["valid"]), _error(v["valid"]))]
                     for name, v in found.items()
                 },
                 xlabel="queries a string",
-                ylabel="share of valid strings",
-                title="Valid strings and their price, the reward being given to all",
+                ylabel="share of wrong strings",
+                title="Wrong strings and their price, the reward being given to all",
                 log_x=True,
+                log_y=True,
             )
         },
         tables={
@@ -197,6 +198,11 @@ class _Rewarded:
         last = view.tokens.gather(1, view.lengths[:, None] - 1)[:, 0]
         over = (view.lengths >= READ) | (last == WORLD.eos)
         return _reward(view).to(inside.dtype).where(over, inside)
+
+
+def _wrong(valid: np.ndarray) -> float:
+    """Share of wrong strings; where there is none, that of half a prompt, which a logarithmic axis can show."""
+    return max(1 - float(valid.mean()), 0.5 / valid.size)
 
 
 def _error(values: np.ndarray) -> float:

@@ -194,6 +194,7 @@ def frontier(
     ylabel: str = "",
     title: str = "",
     log_x: bool = False,
+    log_y: bool = False,
 ) -> Figure:
     """What is gained at which price: per group (label, x, y, standard error of y) points, joined in order of x.
 
@@ -204,7 +205,7 @@ def frontier(
     ends: list[tuple[str, str, float, float]] = []
     with house_style():
         figure, axes = single(title, height=3.6)
-        scales(axes, log_x, False)
+        scales(axes, log_x, log_y)
         for (name, points), colour in zip(groups.items(), itertools.cycle(PALETTE), strict=False):
             ordered = sorted(points, key=lambda point: point[1])
             x, y, error = (np.array([point[i] for point in ordered], dtype=float) for i in (1, 2, 3))
