@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +128,7 @@ class Trainer:
             self.constant = tree_map(self._place, supply.example())
         else:
             pairs = [(row["data"], row["noise"]) for row in seeds]
-            workers = 1 if plan.device == "cpu" else os.cpu_count() or 1
+            workers = 1 if plan.device == "cpu" else torch.get_num_threads()
             self.feed = Feed(supply, pairs, block=plan.block, place=self._place, device=plan.device, workers=workers)
         self._graphs: dict[tuple[str, ...], _Graph] = {}
 
