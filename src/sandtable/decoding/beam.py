@@ -46,7 +46,7 @@ def autoregress(
     rows, device = len(source), source.device
     memory, _ = model.encode(source, seen)
     progress = model.start(memory, seen, longest)
-    draws = Draws.of(generator, rows, device) if sampling and generator is not None else None
+    draws = Draws.of(generator, rows) if sampling and generator is not None else None
     tokens = source.new_full((rows, longest), PAD)
     word = source.new_full((rows,), PAD)
     live = torch.arange(rows, device=device)
@@ -72,7 +72,7 @@ def autoregress(
             break
         if len(going) < len(live):
             live, word, progress = live[going], word[going], progress.take(going)
-            draws = None if draws is None else draws.take(going)
+            draws = None if draws is None else draws.take(going.cpu())
     lengths = ended(tokens)
     return Translated(tokens, lengths, score, torch.ones_like(lengths), lengths.clone())
 

@@ -53,7 +53,7 @@ def _best_blocks(call: Call, n: int, ends: Ends, max_blocks: int | None) -> Gene
         assert tries.judge is not None
         scores = tries.judge(tries.session, ~idle)
         best, which = scores.nan_to_num(-1.0).view(-1, n).max(1)
-        call.adopt(tries, torch.arange(len(active), device=which.device) * n + which, scores)
+        call.adopt(tries, torch.arange(len(active)) * n + which, scores)
         score = best.where(active, score)
         blocks += active
         active = active & ~call.over() & (True if max_blocks is None else blocks < max_blocks)

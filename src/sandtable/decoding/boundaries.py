@@ -36,7 +36,7 @@ def ends_of(boundary: Boundary, model: LanguageModel, min_tokens: int) -> Ends:
     ids = sorted(whole("boundary", token, least=0, most=model.vocab_size - 1) for token in boundary)
     if not ids:
         raise ArgumentError("boundary=[]: must be a number of tokens, token ids, a text or a function of the view")
-    return _at(torch.tensor(ids, device=model.device), min_tokens)
+    return _at(torch.tensor(ids), min_tokens)
 
 
 def _tokens_with(text: str, model: LanguageModel) -> list[int]:
@@ -65,7 +65,7 @@ def _where(function: Callable[[View], Any], min_tokens: int) -> Ends:
         session, ended = call.session, torch.zeros_like(rows)
         index = (rows & (session.lengths - starts >= min_tokens)).nonzero()[:, 0]
         if len(index):
-            said = torch.as_tensor(function(view_of(session, index, None)), device=rows.device)
+            said = torch.as_tensor(function(view_of(session, index, None))).cpu()
             if said.shape != index.shape:
                 raise ArgumentError(
                     f"boundary returned shape {tuple(said.shape)}: must be one truth value a row, {tuple(index.shape)}"

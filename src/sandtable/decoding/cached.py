@@ -25,7 +25,7 @@ class CachedSession(Session):
     def __init__(self, model: LanguageModel, prompts: Sequence[Tensor], room: int) -> None:
         super().__init__(model, prompts, room)
         self._seen = torch.zeros_like(self.lengths)
-        self._rows = torch.arange(len(self), device=self.lengths.device)  # the row that each line belongs to
+        self._rows = torch.arange(len(self))  # the row that each line belongs to
         self._retirements = 0
 
     def _read(
@@ -37,7 +37,8 @@ class CachedSession(Session):
     ) -> tuple[Float[Tensor, "line vocab"], Float[Tensor, "line width"] | None]:
         """Write the new tokens into their slots; logits and hidden states at token `at` of every line.
 
-        `used` is how many slots are in use in the longest line.
+        `used` is how many slots are in use in the longest line. What is given is on the CPU, what is returned is where
+        the model is.
         """
         raise NotImplementedError("a subclass runs its network")
 
@@ -53,7 +54,7 @@ class CachedSession(Session):
         new, used = torch.stack([(lengths - first).max(), lengths.max()]).tolist()
         # Shorter tails are filled up with tokens already read, so that nothing is written past the end of a full row.
         first = first.minimum(lengths - new).clamp(min=0)
-        positions = first[:, None] + torch.arange(new, device=first.device)
+        positions = first[:, None] + torch.arange(new)
         ids = (self.tokens if whole else self.tokens[rows]).gather(1, positions.clamp(max=self.tokens.shape[1] - 1))
         logits, hidden = self._read(ids, positions, lengths - 1 - first, max(used, new))
         if whole:
@@ -64,18 +65,18 @@ class CachedSession(Session):
 
     def _spread(self, lines: Float[Tensor, "line some"]) -> Float[Tensor, "row some"]:
         """Values of the lines at the rows they belong to."""
-        return lines.new_zeros(len(self), lines.shape[1]).index_copy_(0, self._rows, lines)
+        return lines.new_zeros(len(self), lines.shape[1]).index_copy_(0, self._rows.to(lines.device), lines)
 
     def _forget(self, amounts: Int[Tensor, " row"]) -> None:
         self._seen = self._seen.minimum(self.lengths)
 
     def _take(self, index: Int[Tensor, " row"]) -> None:
         # Copies of rows that retired get some line; they are never asked about.
-        line_of = torch.zeros(len(self._seen), dtype=torch.long, device=index.device)
-        line_of[self._rows] = torch.arange(len(self._rows), device=index.device)
+        line_of = torch.zeros(len(self._seen), dtype=torch.long)
+        line_of[self._rows] = torch.arange(len(self._rows))
         self._take_lines(line_of[index])
         self._seen = self._seen[index]
-        self._rows = torch.arange(len(index), device=index.device)
+        self._rows = torch.arange(len(index))
 
     def retire(self, rows: Rows) -> None:
         self._retirements += 1

@@ -12,6 +12,7 @@ from sandtable.worlds.bits import bulk_generator, random_bits, row_seeds
 
 _STEP = 0x9E3779B97F4A7C15 - 2**64
 _UNIT = 2.0**-53
+_AHEAD = 16
 
 
 class Draws:
@@ -20,21 +21,28 @@ class Draws:
     def __init__(self, seeds: Int[Tensor, " row"]) -> None:
         self.seeds = seeds
         self.used = torch.zeros_like(seeds)
+        # The coming numbers of every row, from the `_first`-th of its stream on, and how often they were asked for.
+        self._coming, self._first, self._asked = seeds.new_zeros(len(seeds), 0, dtype=torch.float64), self.used, _AHEAD
 
     @classmethod
-    def of(cls, generator: torch.Generator | int, rows: int, device: torch.device | str = "cpu") -> Draws:
+    def of(cls, generator: torch.Generator | int, rows: int) -> Draws:
         """Streams for `rows` rows from a generator, or from a seed."""
         seeds = row_seeds(rows, bulk_generator(as_generator(generator)))
-        return cls(torch.from_numpy(np.ascontiguousarray(seeds)).to(device))
+        return cls(torch.from_numpy(np.ascontiguousarray(seeds)))
 
     def __len__(self) -> int:
         return len(self.seeds)
 
     def uniform(self, rows: Bool[Tensor, " row"] | None = None) -> Float[Tensor, " row"]:
         """A float64 in [0, 1) for every row; only the streams of `rows` move on."""
-        bits = random_bits(self.seeds + self.used * _STEP, 1)[:, 0]
+        if self._asked == _AHEAD:
+            bits = random_bits(self.seeds + self.used * _STEP, _AHEAD)
+            self._coming = ((bits >> 11) & (2**53 - 1)).double() * _UNIT
+            self._first, self._asked = self.used.clone(), 0
+        self._asked += 1
+        found = self._coming.gather(1, (self.used - self._first)[:, None])[:, 0]
         self.used += 1 if rows is None else rows
-        return ((bits >> 11) & (2**53 - 1)).double() * _UNIT
+        return found
 
     def take(self, index: Int[Tensor, " row"] | slice) -> Draws:
         """The streams of some rows, each where it stands; a row taken twice would draw the same numbers twice."""
@@ -46,6 +54,7 @@ class Draws:
         """`copies` fresh streams for every row, in row-major order, hashed from the row's own stream."""
         seeds = random_bits(self.seeds + self.used * _STEP, copies)
         self.used += copies
+        self._asked = _AHEAD  # what lay ahead is used up
         return Draws(seeds.reshape(-1))
 
 

@@ -90,11 +90,14 @@ class Call:
         logits = self.session.logits(rows) if logits is None else logits
         self.cost.add(queries=rows)
         if self.law.greedy:
-            return logits.argmax(-1)
-        if greedy is None:
-            return self.law.draw(logits, self.draws.uniform(rows))
-        drawn = self.law.draw(logits, self.draws.uniform(rows & ~greedy))
-        return logits.argmax(-1).where(greedy, drawn)
+            return logits.argmax(-1).cpu()
+        drawn = rows if greedy is None else rows & ~greedy
+        if not bool(drawn.any()):
+            return logits.argmax(-1).cpu()
+        tokens = self.law.draw(logits, self.draws.uniform(drawn))
+        if greedy is not None and bool(greedy.any()):
+            tokens = logits.argmax(-1).where(greedy.to(logits.device), tokens)
+        return tokens.cpu()
 
     def append(self, tokens: Tensor, rows: Tensor, how: Any = "sample") -> None:
         self.session.append(tokens, rows)
@@ -124,7 +127,7 @@ class Call:
 
     def branch(self, copies: int) -> Call:
         """`copies` continuations of every row r, to be decoded together: rows r · copies … of a new call."""
-        owners = torch.arange(len(self.session), device=self.ends.device).repeat_interleave(copies)
+        owners = torch.arange(len(self.session)).repeat_interleave(copies)
         return Call(
             self.model,
             self.session.fork(owners),
@@ -132,7 +135,7 @@ class Call:
             self.draws.split(copies),
             self.law,
             self.max_tokens,
-            Cost.zero(len(owners), self.model.device),
+            Cost.zero(len(owners)),
             owners=owners,
         )
 
@@ -195,7 +198,7 @@ def decoder(function: Callable[..., Generation] | None = None, *, verifier: bool
         rows = read_prompts(model, prompts, empty=not getattr(model, "needs_prompt", False))
         check_room(model, max(map(len, rows)))
         size = len(rows) if batch_size is None else whole("batch_size", batch_size)
-        draws = Draws.of(generator, len(rows), model.device)
+        draws = Draws.of(generator, len(rows))
         parts = []
         with torch.no_grad():
             for first in range(0, len(rows), size):
@@ -267,6 +270,6 @@ def _call(
         draws,
         law,
         max_tokens,
-        Cost.zero(len(rows), model.device),
+        Cost.zero(len(rows)),
         Trace.of(session) if trace else None,
     )

@@ -33,8 +33,8 @@ class Cost:
     erased: Int[Tensor, " row"]
 
     @classmethod
-    def zero(cls, rows: int, device: torch.device | str = "cpu") -> Cost:
-        return cls(*(torch.zeros(rows, dtype=torch.long, device=device) for _ in COSTS))
+    def zero(cls, rows: int) -> Cost:
+        return cls(*(torch.zeros(rows, dtype=torch.long) for _ in COSTS))
 
     def add(self, **amounts: Tensor) -> None:
         """Add to the named counters, row by row: numbers, or a mask for one each."""
@@ -104,15 +104,14 @@ class Generation:
             rows = [row[:start] for row, start in zip(self.rows, self.prompts.tolist(), strict=True)]
             added = (self.lengths - self.prompts).max()
             session = self.model.start([torch.tensor(row, dtype=torch.long) for row in rows], room=int(added))
-            tokens, lengths = self.tokens.to(session.lengths.device), self.lengths.to(session.lengths.device)
-            total = torch.zeros(len(self), dtype=torch.float64, device=lengths.device)
-            while bool((more := session.lengths < lengths).any()):
-                place = session.lengths.clamp(max=tokens.shape[1] - 1)[:, None]
-                token = tokens.gather(1, place)[:, 0]
+            total = torch.zeros(len(self), dtype=torch.float64)
+            while bool((more := session.lengths < self.lengths).any()):
+                place = session.lengths.clamp(max=self.tokens.shape[1] - 1)[:, None]
+                token = self.tokens.gather(1, place)[:, 0]
                 law = session.logits(more).double().log_softmax(-1)
-                total += law.gather(1, token[:, None])[:, 0].where(more, 0.0)
+                total += law.gather(1, token[:, None].to(law.device))[:, 0].cpu().where(more, 0.0)
                 session.append(token, more)
-        return total.cpu()
+        return total
 
     @staticmethod
     def join(parts: Sequence[Generation]) -> Generation:
@@ -143,10 +142,9 @@ class Generation:
         trace: Trace | None = None,
         extras: dict[str, Tensor] | None = None,
     ) -> Generation:
-        """The rows of a session as they stand, on the CPU."""
-        rows = len(session)
-        lengths = session.lengths.cpu()
-        tokens = session.tokens[:, : int(lengths.max())].cpu()
+        """The rows of a session as they stand."""
+        rows, lengths = len(session), session.lengths
+        tokens = session.tokens[:, : int(lengths.max())]
         cost.forwards.copy_(session.forwards)
         last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0] if tokens.shape[1] else lengths * 0
         ended = (lengths > 0) & is_end(session.model, last)
@@ -154,13 +152,13 @@ class Generation:
         return Generation(
             tokens=tokens.masked_fill(positions >= lengths[:, None], 0),
             lengths=lengths,
-            prompts=session.prompts.cpu().minimum(lengths),
-            accepted=torch.ones(rows, dtype=torch.bool) if accepted is None else accepted.cpu(),
+            prompts=session.prompts.minimum(lengths),
+            accepted=torch.ones(rows, dtype=torch.bool) if accepted is None else accepted,
             ended=ended,
-            score=torch.full((rows,), torch.nan, dtype=torch.float64) if score is None else score.cpu().double(),
-            cost=Cost(*(getattr(cost, f.name).cpu() for f in fields(Cost))),
+            score=torch.full((rows,), torch.nan, dtype=torch.float64) if score is None else score.double(),
+            cost=cost,
             model=session.model,
             passes=session.passes,
             trace=trace,
-            extras={name: value.cpu() for name, value in (extras or {}).items()},
+            extras=extras or {},
         )

@@ -70,22 +70,24 @@ class Session:
 
     - `tokens[r, :lengths[r]]` is row r, of which `prompts[r]` tokens are its prompt;
     - `forwards[r]` counts how often the model was asked about row r, `passes` the batched calls.
+
+    All of these, and whatever decoders make of them, are on the CPU: a step has dozens of small operations on numbers
+    a row, each of which would cost a GPU more than the CPU, and many of which somebody has to wait for. Only logits and
+    hidden states stay where the model is.
     """
 
     def __init__(self, model: LanguageModel, prompts: Sequence[Int[Tensor, " position"]], room: int) -> None:
         self.model = model
-        device = model.device
         sizes = [len(prompt) for prompt in prompts]
-        self.prompts = torch.tensor(sizes, device=device)
+        self.prompts = torch.tensor(sizes)
         self.lengths = self.prompts.clone()
         self._reach = max(sizes)
         self.tokens = torch.full((len(prompts), self._reach + max(1, room)), PAD, dtype=torch.long)
         for row, prompt in enumerate(prompts):
             self.tokens[row, : len(prompt)] = prompt
-        self.tokens = self.tokens.to(device)
         self.forwards = torch.zeros_like(self.lengths)
         self.passes = 0
-        self._stale = torch.ones(len(prompts), dtype=torch.bool, device=device)
+        self._stale = torch.ones(len(prompts), dtype=torch.bool)
         self._logits: Tensor | None = None
         self._hidden: Tensor | None = None
 
@@ -114,11 +116,11 @@ class Session:
             self.forwards += need
             self.passes += 1
             self._stale = self._stale & ~need
-            fresh = need[:, None]
-            # Rows that were not asked about keep what they had.
-            self._logits = logits if self._logits is None or bool(need.all()) else logits.where(fresh, self._logits)
-            if hidden is not None:
-                self._hidden = hidden if self._hidden is None or bool(need.all()) else hidden.where(fresh, self._hidden)
+            if not bool(need.all()):  # rows that were not asked about keep what they had
+                fresh = need[:, None].to(logits.device)
+                logits = logits if self._logits is None else logits.where(fresh, self._logits)
+                hidden = hidden if self._hidden is None or hidden is None else hidden.where(fresh, self._hidden)
+            self._logits, self._hidden = logits, hidden
 
     def _evaluate(self, need: Rows) -> tuple[Float[Tensor, "row vocab"], Float[Tensor, "row width"] | None]:
         """Logits (and hidden states) at the ends of the rows in `need`; other rows of the result are not read."""
@@ -159,7 +161,7 @@ class Session:
         copy = shallow(self)
         for name in ("tokens", "lengths", "prompts", "_stale", "_logits", "_hidden"):
             value = getattr(self, name)
-            setattr(copy, name, None if value is None else value[index])
+            setattr(copy, name, None if value is None else value[index.to(value.device)])
         copy.forwards, copy.passes = torch.zeros_like(copy.lengths), 0
         copy._take(index)
         return copy

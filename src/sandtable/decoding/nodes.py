@@ -50,20 +50,19 @@ class Nodes:
         listed = min(listed, vocab)
         self._roots, self._ids = rows, dict[int, int]()  # parent · vocab + token → child
         kept = torch.float64 if call.session.logits().dtype == torch.float64 else torch.float32
-        device = call.ends.device
         width = 2 * vocab if listed == vocab else vocab + 2 * listed
         self.most = max(rows, _HELD // width if most is None else most)  # a walk needs the law of the node it is at
-        self.known = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.known = torch.zeros(rows, dtype=torch.bool)
         self.slot = torch.full_like(self.known, -1, dtype=torch.long)
-        self.parent = torch.arange(rows, device=device)
-        self.value = torch.full((rows,), torch.nan, dtype=torch.float64, device=device)
+        self.parent = torch.arange(rows)
+        self.value = torch.full((rows,), torch.nan, dtype=torch.float64)
         # Of every slot: whose it is, when a walk was last there, the law, and the children that are listed.
-        self.owner = torch.zeros(0, dtype=torch.long, device=device)
-        self.used = torch.zeros(0, dtype=torch.long, device=device)
-        self.law = torch.zeros(0, vocab, dtype=kept, device=device)
-        self.values = torch.zeros(0, listed, dtype=kept, device=device)
-        self.tokens = torch.zeros(0, listed if listed < vocab else 0, dtype=torch.long, device=device)
-        self._all = torch.arange(vocab, device=device) if listed == vocab else None
+        self.owner = torch.zeros(0, dtype=torch.long)
+        self.used = torch.zeros(0, dtype=torch.long)
+        self.law = torch.zeros(0, vocab, dtype=kept)
+        self.values = torch.zeros(0, listed, dtype=kept)
+        self.tokens = torch.zeros(0, listed if listed < vocab else 0, dtype=torch.long)
+        self._all = torch.arange(vocab) if listed == vocab else None
         self._filled = self._clock = 0
 
     def child(
@@ -107,9 +106,10 @@ class Nodes:
         """Ask the model and the verifier about the nodes of `rows`."""
         index = rows.nonzero()[:, 0]
         if len(index):
-            law = self.call.law.probs(self.call.session.logits(rows)[index])
+            logits = self.call.session.logits(rows)
+            law = self.call.law.probs(logits[index.to(logits.device)]).cpu()
             tokens = law.topk(self.values.shape[1]).indices if self._all is None else self._all.expand_as(law)
-            want = torch.zeros(len(rows), law.shape[1], dtype=torch.bool, device=law.device)
+            want = torch.zeros(len(rows), law.shape[1], dtype=torch.bool)
             want[index] = torch.zeros_like(law, dtype=torch.bool).scatter_(1, tokens, True) & (law > 0)
             values, slots = self.values_of.children(want)[index].gather(1, tokens), self._slots(at[index], at)
             self.law[slots], self.values[slots] = law.to(self.law), values.to(self.values)
@@ -150,7 +150,7 @@ class Nodes:
         fresh = min(len(homeless), self.most - self._filled)
         self._filled += fresh
         self._reserve(self._filled, most=self.most, owner=0, used=0, law=0.0, values=0.0, tokens=0)
-        slots = torch.arange(self._filled - fresh, self._filled, device=at.device)
+        slots = torch.arange(self._filled - fresh, self._filled)
         if fresh < len(homeless):
             here = self.slot[at]
             self.used[here[here >= 0]] = self._clock + 1  # nodes that walks are at keep theirs

@@ -47,8 +47,8 @@ def smc(
     call.session.logits()  # prompts are read once, before they are copied
     swarm = call.branch(n)
     values = Values.of(swarm, leaf_value, floor)
-    rows = torch.arange(len(call.ends), device=call.ends.device)
-    weight = torch.zeros(len(rows), n, dtype=torch.float64, device=rows.device)  # logarithms
+    rows = torch.arange(len(call.ends))
+    weight = torch.zeros(len(rows), n, dtype=torch.float64)  # logarithms
     evidence, resampled = torch.zeros_like(weight[:, 0]), torch.zeros_like(rows)
     value = torch.ones_like(weight).flatten()
     active = swarm.everyone
@@ -61,7 +61,7 @@ def smc(
         if bool(need.any()):
             uniform = swarm.draws.uniform(need[swarm.owners]).view_as(weight)
             if resample == "systematic":
-                uniform = (uniform[:, :1] + torch.arange(n, device=rows.device)) / n
+                uniform = (uniform[:, :1] + torch.arange(n)) / n
             index = _ancestors(weight, uniform, need)
             evidence = (evidence + weight.logsumexp(1) - math.log(n)).where(need, evidence)
             weight = weight.masked_fill(need[:, None], 0.0)
@@ -88,15 +88,15 @@ def _effective(weight: Float[Tensor, "row particle"]) -> Float[Tensor, " row"]:
 def _ancestors(weight: Tensor, uniform: Float[Tensor, "row particle"], rows: Tensor) -> Int[Tensor, " particle"]:
     """The particle that each particle becomes: one of its own row drawn by weight in `rows`, itself elsewhere."""
     count, n = weight.shape
-    own = torch.arange(n, device=rows.device).expand(count, n)
+    own = torch.arange(n).expand(count, n)
     mass = (weight - weight.amax(1, keepdim=True)).exp()[rows]
     drawn = inverse_cdf(mass.repeat_interleave(n, 0), uniform[rows].flatten())
-    return (own.masked_scatter(rows[:, None], drawn) + n * torch.arange(count, device=rows.device)[:, None]).flatten()
+    return (own.masked_scatter(rows[:, None], drawn) + n * torch.arange(count)[:, None]).flatten()
 
 
 def _all(call: Call, swarm: Call, share: Tensor, value: Tensor, extras: dict[str, Tensor]) -> Generation:
     """All particles as rows; the first of each prompt bears the cost of reading it."""
-    first = torch.arange(0, len(share), len(share) // len(call.ends), device=share.device)
+    first = torch.arange(0, len(share), len(share) // len(call.ends))
     swarm.session.forwards[first] += call.session.forwards
     swarm.session.passes += call.session.passes
     swarm.trace = None if call.trace is None else Trace.written(swarm.session)

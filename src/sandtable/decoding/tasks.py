@@ -278,7 +278,7 @@ class _AppendRules:
         ended = is_end(view.model, last).tolist()
         rows = zip(view.completion, view.rows.tolist(), ended, strict=True)
         right = [first_error(text, self.names[row], finished=end) is None for text, row, end in rows]
-        return torch.tensor(right, dtype=torch.float64, device=view.tokens.device)
+        return torch.tensor(right, dtype=torch.float64)
 
 
 def fit_probe(

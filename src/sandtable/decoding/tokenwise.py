@@ -92,7 +92,7 @@ def _proposed(call: Call, rejects: Callable[[Tensor], tuple[Tensor, Tensor]], ma
         failed = failed | (tries >= max_tries)
         active = active & ~failed & (rejected | ~call.over())
         onward = active & ~rejected
-        held = session.logits(onward).where(onward[:, None], held)
+        held = session.logits(onward).where(onward[:, None].to(held.device), held)
         session.retire(~active)
     return call.result(accepted=~failed, score=score)
 
@@ -106,7 +106,7 @@ def _weighted(
     score = torch.full_like(call.ends, torch.nan, dtype=torch.float64)
     active, failed = call.everyone, torch.zeros_like(call.everyone)
     while bool(active.any()):
-        probs = call.law.probs(session.logits(active))
+        probs = call.law.probs(session.logits(active)).cpu()
         call.cost.add(queries=active)
         scores = values.children((probs > 0) & active[:, None])
         weights = weigh(probs, scores)

@@ -76,6 +76,7 @@ class TransformerSession(CachedSession):
         logits, found = self.model.network.extend(ids, positions, self._cache, at=at, want=self._want)
         states = found[self._want[0]]
         if states.ndim == 3:
+            at = at.to(states.device)
             states = states.gather(1, at[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
         return logits, states
 

@@ -67,18 +67,19 @@ class Truncation:
     def _kept(self, probs: Float[Tensor, "row vocab"]) -> Float[Tensor, "row vocab"]:
         """The probabilities with what is cut off set to zero."""
         # Only the values are sorted: they tell how many tokens are kept, and how likely the last of them is.
-        if self.top_k is not None and self.top_k < probs.shape[-1]:
-            ordered = probs.topk(self.top_k, dim=-1).values
-        else:
-            ordered = rising(probs).flip(-1)
-        before = ordered.cumsum(-1, dtype=torch.float64) - ordered
-        total = before[:, -1:] + ordered[:, -1:]
+        vocab = probs.shape[-1]
+        most = vocab if self.top_k is None else min(self.top_k, vocab)
+        ordered = rising(probs).flip(-1) if most == vocab else probs.topk(most + 1, dim=-1).values
+        allowed = ordered[:, :most]
+        before = allowed.cumsum(-1, dtype=torch.float64) - allowed
+        total = before[:, -1:] + allowed[:, -1:]
         kept = (before < self.top_p * total).sum(-1, keepdim=True).clamp(min=1)
         last = ordered.gather(-1, kept - 1)
         cut = probs.masked_fill(probs < last, 0.0)
-        surplus = (probs >= last).sum(-1, keepdim=True) - kept
-        if bool((surplus > 0).any()):  # of tokens as likely as the last one kept, the first ones are
-            equal = probs == last
+        following = ordered.gather(-1, kept.clamp(max=ordered.shape[-1] - 1))
+        if bool(((following == last) & (kept < vocab)).any()):
+            surplus = (probs >= last).sum(-1, keepdim=True) - kept
+            equal = probs == last  # of tokens as likely as the last one kept, the first ones are
             cut = cut.masked_fill(equal & (equal.cumsum(-1) > equal.sum(-1, keepdim=True) - surplus), 0.0)
         return cut
 
@@ -93,8 +94,7 @@ def rising(values: Float[Tensor, "row item"]) -> Float[Tensor, "row item"]:
 def inverse_cdf(weights: Float[Tensor, "row item"], uniform: Float[Tensor, " row"]) -> Int[Tensor, " row"]:
     """Index i of each row with probability weights_i / Σ weights; never one of weight zero."""
     cumulative = weights.cumsum(-1, dtype=torch.float64)
-    target = uniform[:, None].to(cumulative) * cumulative[:, -1:]
-    index = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    # Rounding may carry u · total up to the total itself: then the last item of positive weight is meant.
-    last = weights.shape[-1] - 1 - (weights > 0).flip(-1).to(torch.uint8).argmax(-1)
-    return index.minimum(last)
+    total = cumulative[:, -1:]
+    # Rounding may carry u · total up to the total itself, which no item exceeds: just below it, the last one does.
+    target = (uniform[:, None].to(cumulative) * total).minimum(total.nextafter(torch.full_like(total, -torch.inf)))
+    return torch.searchsorted(cumulative, target, right=True)[:, 0]

@@ -59,7 +59,7 @@ class Values:
         """The values of the one-token continuations in `want`; zero elsewhere."""
         call, session = self.call, self.call.session
         leaf = (session.lengths + 1 >= call.ends)[:, None].expand_as(want).clone()
-        leaf |= is_end(call.model, torch.arange(want.shape[1], device=want.device))
+        leaf |= is_end(call.model, torch.arange(want.shape[1]))
         if self.outcome is self.inner:
             values = self.inner.children(session, want)
             return values.where(leaf, values.clamp(min=self.floor)).where(want, 0.0)

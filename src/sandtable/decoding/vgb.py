@@ -73,7 +73,7 @@ def vgb(
     most = 1.0 if children == "all" else values.bound(bound)
     held = None if cache_size is None else whole("cache_size", cache_size)
     nodes = Nodes(call, values, listed, most, remember=cache, most=held)
-    roots = torch.arange(len(session), device=call.ends.device)
+    roots = torch.arange(len(session))
 
     def time(rows: Tensor) -> Tensor:
         """When the walks of `rows` end."""

@@ -274,12 +274,15 @@ class Transformer(nn.Module):
         earlier position. Rows of different length are padded on the right, at the positions that come next: nobody
         sees the padding before it is overwritten. `at` picks one of the new tokens of every row, and only there are
         logits computed, "row vocab" instead of "row new vocab". The cache grows as needed; nothing is differentiated.
+        Under a model on a GPU, `ids`, `positions` and `at` are best given on the CPU, where they are checked.
         """
-        used = self._check_extension(ids, positions, cache, at)
+        low, used = self._check_extension(ids, positions, cache, at)
         cache.grow(used)
+        device = cache.values[0].device
+        ids, positions, at = ids.to(device), positions.to(device), None if at is None else at.to(device)
         seen = None
-        if ids.shape[1] > 1 or int(positions.min()) + 1 < used:
-            seen = torch.arange(used, device=ids.device) <= positions[:, None, :, None]
+        if ids.shape[1] > 1 or low + 1 < used:
+            seen = torch.arange(used, device=device) <= positions[:, None, :, None]
 
         def run(tap: Tap) -> Tensor:
             x = tap("hook_embed", self._embed(ids, self.layers[0]))
@@ -293,8 +296,8 @@ class Transformer(nn.Module):
 
         return tapped(run, want, None, self.hook_names)
 
-    def _check_extension(self, ids: Tensor, positions: Tensor, cache: Cache, at: Tensor | None) -> int:
-        """How many slots of the cache are in use after these tokens."""
+    def _check_extension(self, ids: Tensor, positions: Tensor, cache: Cache, at: Tensor | None) -> tuple[int, int]:
+        """The least position, and how many slots of the cache are in use after these tokens."""
         if not all(block.attn.causal for block in self.layers):
             raise ArgumentError("extend: only a causal model can go on from what it has read; use causal=True")
         if ids.ndim != 2 or ids.shape != positions.shape or not ids.numel():
@@ -309,7 +312,7 @@ class Transformer(nn.Module):
             raise ArgumentError(f"positions from {low} to {high}: must be {allowed}")
         if at is not None and (at.shape != ids.shape[:1] or not 0 <= int(at.min()) <= int(at.max()) < ids.shape[1]):
             raise ArgumentError(f"at={at.tolist()}: must name one of the {ids.shape[1]} new tokens of every row")
-        return high + 1
+        return low, high + 1
 
     def hook_names(self) -> list[str]:
         """The activations that `forward(tokens, want=…)` can return."""

@@ -147,7 +147,7 @@ class HuggingFaceModel(WithWords):
     def run(
         self, ids: Int[Tensor, "row new"], at: Int[Tensor, " row"], hidden: Hidden | None, **inputs: Any
     ) -> tuple[Float[Tensor, "row vocab"], Float[Tensor, "row width"] | None]:
-        """One forward pass: logits and hidden state at token `at` of every row."""
+        """One forward pass: logits and hidden state at token `at` (on the CPU) of every row."""
         place = at
         if ids.shape[1] > 1 and "logits_to_keep" in self._takes:
             inputs["logits_to_keep"], place = self._kept(at)
@@ -170,8 +170,9 @@ class HuggingFaceModel(WithWords):
         Before transformers 5.23 all rows share their positions.
         """
         if hasattr(sys.modules[type(self.network).__module__], "slice_logits_to_keep"):
-            return at[:, None], torch.zeros_like(at)
-        return at.unique(return_inverse=True)
+            return at[:, None].to(self.device), torch.zeros_like(at)
+        kept, place = at.unique(return_inverse=True)
+        return kept.to(self.device), place
 
     def _state(self, out: Any, hidden: Hidden, at: Tensor) -> Tensor:
         if hidden.layer == self.layers and not hidden.normed:

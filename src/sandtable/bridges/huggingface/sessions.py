@@ -42,7 +42,7 @@ class HuggingFaceSession(CachedSession):
         super().__init__(model, prompts, room)
         self._cache = Slots(self.tokens.shape[1])
         self._wanted, self._sight, self._steps = hidden, sight, steps
-        self._dtype = model.dtype
+        self._dtype, self._device = model.dtype, model.device
 
     def _read(
         self, ids: Int[Tensor, "line new"], positions: Tensor, at: Tensor, used: int
@@ -56,13 +56,14 @@ class HuggingFaceSession(CachedSession):
         if len(ids) == 1 or bool((positions == positions[:1]).all()):
             return self._run(ids, positions, at, used, used - new, None)
         if not self._steps:
-            return self._run(ids, positions, at, used, None, self._sight.mask(positions, used, self._dtype))
+            mask = self._sight.mask(positions.to(self._device), used, self._dtype)
+            return self._run(ids, positions, at, used, None, mask)
         logits = hidden = None
         for step in range(new):
             here = positions[:, step : step + 1]
-            mask = (torch.arange(used, device=here.device) <= here).long()
+            mask = (torch.arange(used) <= here).long().to(self._device)
             said, state = self._run(ids[:, step : step + 1], here, torch.zeros_like(at), used, None, mask)
-            last = (at == step)[:, None]
+            last = (at == step)[:, None].to(said.device)
             logits = said if logits is None else said.where(last, logits)
             if state is not None:
                 hidden = state if hidden is None else state.where(last, hidden)
@@ -78,6 +79,7 @@ class HuggingFaceSession(CachedSession):
         first: int | None,
         mask: Mask | dict[str, Mask] | None,
     ) -> tuple[Tensor, Tensor | None]:
+        ids, positions = torch.stack([ids, positions]).to(self._device)  # one copy for both
         self._cache.aim(positions, used, first)
         return self.model.run(
             ids,
@@ -122,9 +124,8 @@ class RecomputeSession(Session):
         logits = hidden = None
         for part in parts:
             lengths = self.lengths[part]
-            said, state = self.model.run(
-                self.tokens[part, : int(lengths.max())], lengths - 1, self._wanted, use_cache=False
-            )
+            ids = self.tokens[part, : int(lengths.max())].to(self.model.device)
+            said, state = self.model.run(ids, lengths - 1, self._wanted, use_cache=False)
             logits = self._put(logits, part, said)
             hidden = None if state is None else self._put(hidden, part, state)
         assert logits is not None
@@ -134,4 +135,4 @@ class RecomputeSession(Session):
         if len(part) == len(self):
             return new
         values = new.new_zeros(len(self), new.shape[1]) if values is None else values
-        return values.index_copy_(0, part, new)
+        return values.index_copy_(0, part.to(new.device), new)

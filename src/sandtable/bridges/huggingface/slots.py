@@ -90,11 +90,11 @@ class SlotLayer(CacheLayerMixin):
         assert values is not None
         for buffer, new in ((keys, key_states), (values, value_states)):
             if slots.first is not None:
-                buffer[:, :, slots.first : slots.first + slots.new] = new
+                buffer.narrow(2, slots.first, slots.new).copy_(new)
             else:
                 places = slots.places(buffer.shape[1], buffer.device)
                 buffer.view(-1, buffer.shape[3]).index_copy_(0, places, new.reshape(-1, buffer.shape[3]))
-        return keys[:, :, : slots.used], values[:, :, : slots.used]
+        return keys.narrow(2, 0, slots.used), values.narrow(2, 0, slots.used)
 
     def take(self, slots: Slots, lines: Int[Tensor, " line"]) -> SlotLayer:
         other = SlotLayer(slots)

@@ -90,11 +90,11 @@ def _agrees(model: HuggingFaceModel, sight: Sight, steps: bool) -> bool:
         session = HuggingFaceSession(model, [one[:6], two[:3]], 2, None, sight, steps=steps)
         told = [session.logits()]
         rows = [session.row(0), session.row(1)]
-        session.append(torch.stack([one[6], two[3]]).to(model.device))
+        session.append(torch.stack([one[6], two[3]]))
         told.append(session.logits())
         rows += [session.row(0), session.row(1)]
-        session.rewind(torch.tensor([3, 1], device=model.device))
-        session.append(torch.stack([two[4], one[5]]).to(model.device))
+        session.rewind(torch.tensor([3, 1]))
+        session.append(torch.stack([two[4], one[5]]))
         told.append(session.logits())
         rows += [session.row(0), session.row(1)]
     except torch.OutOfMemoryError:

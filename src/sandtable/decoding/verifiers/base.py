@@ -26,8 +26,8 @@ class View:
     """Some rows of a session as a verifier sees them: prompt and continuation, padded on the right with 0.
 
     `rows` are the rows' numbers among all prompts of the call, `prompts` how many tokens of each row are its prompt.
-    `hidden` is there if the verifier declared it in `needs`, which says of what layer it is; `text` is decoded when it
-    is first read.
+    `hidden` is there if the verifier declared it in `needs`, which says of what layer it is; it lies where the model
+    is, all else on the CPU. `text` is decoded when it is first read.
     """
 
     tokens: Int[Tensor, "row position"]
@@ -148,7 +148,7 @@ class Judge:
 
     def __call__(self, session: Session, rows: Tensor) -> Float[Tensor, " row"]:
         """Scores of `rows` (a mask) in float64; NaN elsewhere."""
-        scores = torch.full((len(session),), torch.nan, dtype=torch.float64, device=rows.device)
+        scores = torch.full((len(session),), torch.nan, dtype=torch.float64)
         index = rows.nonzero()[:, 0]
         if len(index):
             scores[index] = self.scored(self.view(session, index))
@@ -161,7 +161,7 @@ class Judge:
         In one go where the verifier has `score_children`; else each is shown to it as a row: written out, or, if it
         looks inside the model, appended, scored and erased.
         """
-        scores = torch.zeros(want.shape, dtype=torch.float64, device=want.device)
+        scores = torch.zeros(want.shape, dtype=torch.float64)
         index = want.any(1).nonzero()[:, 0]
         if not len(index):
             return scores
@@ -205,31 +205,35 @@ class Judge:
     def scored(self, view: View) -> Float[Tensor, " row"]:
         """The verifier's answer to one view, checked."""
         said = self.verifier.score(view)
-        return checked_scores(said, (len(view),), self.verifier, view.rows).to(view.tokens.device)
+        return checked_scores(said, (len(view),), self.verifier, view.rows)
 
 
 def view_of(session: Session, index: Int[Tensor, " some"], needs: Hidden | None, first: int = 0) -> View:
     """The view of some rows of a session."""
     hidden = None
     if needs is not None:
-        mask = torch.zeros(len(session), dtype=torch.bool, device=index.device)
+        mask = torch.zeros(len(session), dtype=torch.bool)
         mask[index] = True
-        hidden = session.hidden(mask)[index]
+        hidden = session.hidden(mask)
+        hidden = hidden[index.to(hidden.device)]
     lengths = session.lengths[index]
     width = int(lengths.max())
-    real = torch.arange(width, device=lengths.device) < lengths[:, None]
+    real = torch.arange(width) < lengths[:, None]
     tokens = session.tokens[index, :width].where(real, 0)  # behind a row's end may stand what was erased
     return View(tokens, lengths, index + first, session.prompts[index], session.model, hidden, needs)
 
 
 def checked_scores(scores: Any, shape: Sequence[int], verifier: Verifier, rows: Int[Tensor, " row"]) -> Tensor:
-    """What a verifier returned, if it is one number for every row that can be a score; `rows` are the rows' numbers."""
+    """What a verifier returned, in float64 on the CPU, if it is one number for every row that can be a score.
+
+    `rows` are the rows' numbers.
+    """
     name, scores = type(verifier).__name__, _as_scores(scores, verifier)
     if tuple(scores.shape) != tuple(shape):
         raise ArgumentError(
             f"verifier {name} returned shape {tuple(scores.shape)}: must be one score a row, {tuple(shape)}"
         )
-    scores = scores.double()
+    scores = scores.double().cpu()
     high = torch.inf if verifier.is_value else 1.0
     wrong = ~((scores >= 0) & (scores <= high) & scores.isfinite())
     if bool(wrong.any()):

@@ -76,7 +76,7 @@ class EnumeratedValue(_Expected):
             some = [(prompt, row) for prompt, row in missing if len(row) == length]
             rows = torch.tensor([row for _, row in some], dtype=torch.long).view(len(some), length)
             self._enumerate(rows, torch.tensor([prompt for prompt, _ in some]))
-        return torch.tensor([self._values[key] for key in keys], dtype=torch.float64, device=view.tokens.device)
+        return torch.tensor([self._values[key] for key in keys], dtype=torch.float64)
 
     def _enumerate(self, rows: Int[Tensor, "row position"], prompts: Int[Tensor, " row"]) -> None:
         """Values of rows of one length and of all that can follow them, level by level."""
@@ -96,7 +96,7 @@ class EnumeratedValue(_Expected):
             values = torch.zeros(len(view), dtype=torch.float64)
             if bool(over.any()):
                 ended = self._view(view.tokens[over], view.prompts[over])
-                values[over] = self._worth(ended).cpu()
+                values[over] = self._worth(ended)
             parent, token = law.nonzero(as_tuple=True)
             values[~over] = torch.zeros(len(law), dtype=torch.float64).index_add_(0, parent, law[parent, token] * below)
             self._values.update(
@@ -134,33 +134,32 @@ class MonteCarloValue(_Expected):
         self._seed = int(torch.randint(2**62, (), generator=as_generator(self.generator)))
 
     def score(self, view: View) -> Float[Tensor, " row"]:
-        values = torch.zeros(len(view), dtype=torch.float64, device=view.tokens.device)
+        values = torch.zeros(len(view), dtype=torch.float64)
         over = self._over(view)
         if bool(over.any()):
-            values[over] = self._worth(_some(view, over)).to(values)
+            values[over] = self._worth(_some(view, over))
         for rows in (~over).nonzero()[:, 0].split(max(1, _AT_ONCE // self.rollouts)):
             if len(rows):
-                values[rows] = self._rollouts(_some(view, rows)).to(values)
+                values[rows] = self._rollouts(_some(view, rows))
         return values
 
     def _rollouts(self, view: View) -> Float[Tensor, " row"]:
-        device = self.model.device
-        copies = torch.arange(len(view), device=device).repeat_interleave(self.rollouts)
-        prompts = view.prompts.to(device)[copies]
+        copies = torch.arange(len(view)).repeat_interleave(self.rollouts)
+        prompts = view.prompts[copies]
         ends, longest = self._ends(prompts), int((self._ends(view.prompts) - view.lengths).max())
-        draws = Draws(prefix_seeds(view, self._seed).to(device)).split(self.rollouts)
+        draws = Draws(prefix_seeds(view, self._seed)).split(self.rollouts)
         active = torch.ones_like(copies, dtype=torch.bool)
         with torch.no_grad():
             session = self.model.start([torch.tensor(key, dtype=torch.long) for key in keys_of(view)], room=longest)
             session.logits()  # prefixes are read once, before they are copied
             session = session.fork(copies)
             while bool(active.any()):
-                tokens = self.law.draw(session.logits(active), draws.uniform(active))
+                tokens = self.law.draw(session.logits(active), draws.uniform(active)).cpu()
                 session.append(tokens, active)
                 self.queries += int(active.sum())
                 active = active & ~is_end(self.model, tokens) & (session.lengths < ends)
         tokens = session.tokens[:, : int(session.lengths.max())]
-        ended = View(tokens, session.lengths, view.rows.to(device)[copies], prompts, self.model)
+        ended = View(tokens, session.lengths, view.rows[copies], prompts, self.model)
         return self._worth(ended).view(len(view), self.rollouts).mean(1)
 
 

@@ -32,8 +32,8 @@ class Accepts:
             )
         scores = torch.zeros(len(view), dtype=torch.float64)
         for index, tokens in view.by_length():
-            scores[index.cpu()] = self.world.accepts(tokens.cpu()).double()
-        return scores.to(view.tokens.device)
+            scores[index] = self.world.accepts(tokens).double()
+        return scores
 
 
 class _Dice:
@@ -45,7 +45,7 @@ class _Dice:
 
     def throw(self, view: View) -> Float[Tensor, " row"]:
         """The next number of the stream of every row of the view, which may hold a row more than once."""
-        rows = view.rows.cpu()
+        rows = view.rows
         self.used = torch.nn.functional.pad(self.used, (0, max(0, int(rows.max()) + 1 - len(self.used))))
         order = rows.sort(stable=True).indices
         _, counts = rows[order].unique_consecutive(return_counts=True)
@@ -54,7 +54,7 @@ class _Dice:
         seeds = random_bits(torch.full_like(rows, self.seed) + 2 * rows + 1, 1)[:, 0]
         bits = random_bits(seeds + 2 * (self.used[rows] + again) + 1, 1)[:, 0]
         self.used += torch.bincount(rows, minlength=len(self.used))
-        return (((bits >> 11) & (2**53 - 1)).double() * 2.0**-53).to(view.tokens.device)
+        return ((bits >> 11) & (2**53 - 1)).double() * 2.0**-53
 
 
 @dataclass
@@ -106,6 +106,6 @@ class Noisy:
         return granularity_of(self.base)
 
     def score(self, view: View) -> Float[Tensor, " row"]:
-        truth = torch.as_tensor(self.base.score(view)) >= self.threshold
-        flip = self._dice.throw(view).to(truth.device) < torch.where(truth, self.false_reject, self.false_accept)
+        truth = torch.as_tensor(self.base.score(view)).cpu() >= self.threshold
+        flip = self._dice.throw(view) < torch.where(truth, self.false_reject, self.false_accept)
         return (truth ^ flip).double()

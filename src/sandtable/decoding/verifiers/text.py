@@ -53,4 +53,4 @@ class Reward:
                     f"Reward returned shape {tuple(rewards.shape)} for {len(texts[0])} texts: must be one number each"
                 )
             parts.append(rewards)
-        return torch.cat(parts).to(view.tokens.device)
+        return torch.cat(parts)

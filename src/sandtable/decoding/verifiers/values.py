@@ -33,7 +33,7 @@ class ValueTable:
         values = [self.table.get(key, self.default) for key in keys]
         if None in values:
             raise ArgumentError(f"table has no value for prefix {keys[values.index(None)]}, and default is None")
-        return torch.tensor(values, dtype=torch.float64, device=view.tokens.device)
+        return torch.tensor(values, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
