@@ -5,6 +5,7 @@ import torch
 
 from sandtable.arguments import ArgumentError
 from sandtable.decoding import Accepts, Draws, ExactModel, TransformerModel, Truncation, ancestral, backtrack
+from sandtable.decoding.truncation import inverse_cdf
 from sandtable.models import Normal, Transformer
 from sandtable.worlds import FixedLengthDyck, SlippingDyck
 
@@ -117,3 +118,28 @@ def test_log_prob_is_that_of_what_was_written(kind):
                 whole, before = (lm.law.log_prob(torch.tensor([part])) for part in (row, row[:start]))
                 expected.append(float(whole - before))
         assert torch.allclose(made.log_prob(), torch.tensor(expected, dtype=torch.float64), atol=1e-5)
+
+
+@pytest.mark.parametrize("items", [4097, 5000, 50_257])
+def test_long_rows_are_searched_block_by_block_with_the_same_answer(items):
+    g = torch.Generator().manual_seed(items)
+    logits = 4 * torch.randn(40, items, generator=g, dtype=torch.float64)
+    weights = logits.softmax(-1)
+    weights[::3, 7::2] = 0.0
+    weights[1, : items - 1] = 0.0
+    weights[2, 1:] = 0.0
+    uniform = torch.rand(40, generator=g, dtype=torch.float64)
+    uniform[3:6] = torch.tensor([0.0, 1 - 2.0**-53, 1 - 2.0**-53])
+    running = weights.cumsum(-1)
+    plain = torch.searchsorted(running, uniform[:, None] * running[:, -1:], right=True)[:, 0]
+    found = inverse_cdf(weights, uniform)
+    near = running.gather(1, found[:, None])[:, 0] - uniform * running[:, -1]
+    assert ((found == plain) | (near.abs() < 1e-12)).all()
+    assert (weights.gather(1, found[:, None]) > 0).all()
+    assert (found[1], found[2]) == (items - 1, 0)
+
+    kept = Truncation(top_p=0.8).probs(logits) > 0
+    for row, law in enumerate(logits.softmax(-1)):
+        ordered = law.sort(descending=True)
+        size = int((ordered.values.cumsum(0) < 0.8).sum()) + 1
+        assert kept[row].nonzero()[:, 0].tolist() == ordered.indices[:size].sort().values.tolist()

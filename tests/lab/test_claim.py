@@ -266,3 +266,10 @@ def test_cards_are_plain():
     card = registry.card(made)
     assert card["scales"]["desk"] == {"size": "3", "noise": "0.1"}
     assert card["controls"] == [{"name": "noise", "change": {"noise": "9.0"}, "refutes": ["limit"]}]
+
+
+def test_a_source_tree_that_was_never_installed_has_its_own_claims(monkeypatch):
+    installed = {(point.name, point.value) for point in registry._entry_points()}
+    assert ("dyck", "sandtable.claims.dyck") in installed
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [])
+    assert {(point.name, point.value) for point in registry._entry_points()} == installed

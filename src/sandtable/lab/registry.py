@@ -163,7 +163,11 @@ def _tells(card: Mapping[str, Any], words: str) -> bool:
 
 
 def _entry_points() -> list[importlib.metadata.EntryPoint]:
-    return sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+    found = list(importlib.metadata.entry_points(group=GROUP))
+    if not any(point.value.startswith(f"{GROUP}.") for point in found):  # a source tree that was never installed
+        own = pkgutil.iter_modules([str(Path(__file__).parents[1] / "claims")])
+        found += [importlib.metadata.EntryPoint(part.name, f"{GROUP}.{part.name}", GROUP) for part in own]
+    return sorted(found, key=lambda point: (point.name, point.value))
 
 
 def _installed() -> dict[str, Claim]:
