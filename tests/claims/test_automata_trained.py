@@ -43,7 +43,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr("sandtable.claims.automata.trained.nets.CHUNK", 2)
+    monkeypatch.setattr("sandtable.claims.automata.trained.nets.CHUNK", {"desk": 2})
     monkeypatch.setattr(measures, "ROWS", {"desk": 10})
     monkeypatch.setattr(parity, "OFTEN", 0.01)
     monkeypatch.setattr(parity, "SELDOM", 0.1)
@@ -75,14 +75,14 @@ def test_claims_run_for_two_steps(lab, claim):
     evidence = claim(published(SMALL[claim.id]), lab)
     names = {check.name for check in evidence.checks}
     assert {name for control in claim.controls for name in control.refutes} == names
-    assert all(settings == published(settings) for scale, settings in claim.scales.items() if scale == "paper")
+    if claim is not depth.depth_sweep:  # its paper scale is what ten minutes train: less than was published
+        assert all(settings == published(settings) for scale, settings in claim.scales.items() if scale == "paper")
     for draw in evidence.figures.values():
         assert draw().axes
 
 
 def test_published_sizes_can_be_built():
     nets = [PAPER_PARITY.gpt, PAPER_PARITY.shifted, PAPER_PARITY.pad, PAPER_BRACKETS.recurrent]
-    nets.append(depth.depth_sweep.scales["paper"].net("S5", 4))
     for net in nets:
         recipe = net.recipe()
         assert recipe.source.length == net.length

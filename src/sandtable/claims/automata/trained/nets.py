@@ -35,7 +35,8 @@ SHIFT = 10
 """Training positions are shifted by up to so many lengths of a row: 400 for T = 40."""
 FAR = 8
 """Longest rows, in lengths of a training row, that position vectors are made for."""
-CHUNK = 8
+CHUNK = {"desk": 8, "paper": 16}
+"""Nets trained in one stack: a GPU takes more at once."""
 LOOKS, LOOK_ROWS = 120, 64
 """How often a net is looked at in training, for curves, and on how many rows, always the same."""
 SUPERVISION = ("states", "shifted", "scratchpad")
@@ -207,7 +208,6 @@ def _recipe(model: Transformer | LSTM, world: Automaton, net: Net) -> Recipe:
         schedule=Linear(WARMUP, 0.1),
         clip=CLIP,
         ema=EMA,
-        chunk=CHUNK,
         watch={} if look is None else {"raw": look},
         watch_averaged={} if look is None else {"ema": look},
         watch_every=max(1, net.steps // LOOKS),
@@ -232,7 +232,7 @@ class Look:
 
 
 def train(lab: Lab, net: Net) -> Fit:
-    return lab.fit(net.recipe())
+    return lab.fit(replace(net.recipe(), chunk=CHUNK.get(lab.scale, 8)))
 
 
 def models(lab: Lab, net: Net) -> Stack:
