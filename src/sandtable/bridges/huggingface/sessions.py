@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from sandtable.bridges.huggingface.language_model import HuggingFaceModel
 
 
+_ALIGNED = 16
+
+
 class HuggingFaceSession(CachedSession):
     """Rows whose keys and values stay in `Slots`.
 
@@ -40,7 +43,7 @@ class HuggingFaceSession(CachedSession):
         from sandtable.bridges.huggingface.slots import Slots
 
         super().__init__(model, prompts, room)
-        self._cache = Slots(self.tokens.shape[1])
+        self._cache = Slots(_aligned(self.tokens.shape[1]))
         self._wanted, self._sight, self._steps = hidden, sight, steps
         self._dtype, self._device = model.dtype, model.device
 
@@ -56,6 +59,7 @@ class HuggingFaceSession(CachedSession):
         if len(ids) == 1 or bool((positions == positions[:1]).all()):
             return self._run(ids, positions, at, used, used - new, None)
         if not self._steps:
+            used = max(used, min(_aligned(used), self._cache.capacity))
             mask = self._sight.mask(positions.to(self._device), used, self._dtype)
             return self._run(ids, positions, at, used, None, mask)
         logits = hidden = None
@@ -93,6 +97,11 @@ class HuggingFaceSession(CachedSession):
 
     def _take_lines(self, lines: Int[Tensor, " line"]) -> None:
         self._cache = self._cache.take(lines)
+
+
+def _aligned(slots: int) -> int:
+    """So many slots, and a few that nobody sees: fused attention copies masks of other widths, in every layer."""
+    return -(-slots // _ALIGNED) * _ALIGNED
 
 
 class RecomputeSession(Session):
