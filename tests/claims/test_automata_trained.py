@@ -57,6 +57,7 @@ SMALL = {
     "automata/depth-sweep": depth.Sweep(depths=(1, 2, 3), length=4, size=TINY, steps=2),
     "automata/attention-heads": attention.Heads(length=12, size=TINY, steps=2),
     "automata/indirect": supervision.Indirect(length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2),
+    "automata/printed-linear-positions": supervision.OnALine(length=4, layers=1, size=TINY, steps=2),
     "automata/incomplete": supervision.Incomplete(
         reveals=(1.0, 0.5), length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2
     ),
@@ -74,7 +75,8 @@ def published(settings):
 def test_claims_run_for_two_steps(lab, claim):
     evidence = claim(published(SMALL[claim.id]), lab)
     names = {check.name for check in evidence.checks}
-    assert {name for control in claim.controls for name in control.refutes} == names
+    controlled = {name for control in claim.controls for name in control.refutes}
+    assert controlled == (names if claim.expected == "holds" else set())
     if claim is not depth.depth_sweep:  # its paper scale is what ten minutes train: less than was published
         assert all(settings == published(settings) for scale, settings in claim.scales.items() if scale == "paper")
     for draw in evidence.figures.values():
@@ -91,7 +93,6 @@ def test_published_sizes_can_be_built():
 
 
 MISTAKES = {
-    "ABAB-HALF among them": lambda: supervision.Indirect(tasks=("GRID4-WALL",)),
     "task='GRID44'": lambda: supervision.Indirect(tasks=("GRID44", "ABAB-HALF")),
     "1 and 2 among them": lambda: depth.Sweep(depths=(2, 4)),
     "depths=17": lambda: depth.Sweep(depths=(1, 2, 17)),

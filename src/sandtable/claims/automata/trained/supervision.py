@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sandtable.arguments import ArgumentError, names
+from sandtable.arguments import names
 from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import DESK_LSTM, GPT, PAPER, PAPER_LSTM, QUICK, Recurrent, Size
@@ -31,11 +31,10 @@ class Indirect:
     lstm_steps: int = 600
     shuffled: bool = False
     """Score against the labels of another row."""
-    exchanged: bool = False
 
     def __post_init__(self) -> None:
-        if WORD not in [known(name) for name in names("tasks", self.tasks)]:
-            raise ArgumentError(f"tasks={self.tasks!r}: must have {WORD} among them, on which positions are compared")
+        for name in names("tasks", self.tasks):
+            known(name)
 
     def gpt(self, task: str, positions: str = SINE) -> GPT:
         return GPT(
@@ -50,20 +49,16 @@ class Indirect:
     id="automata/indirect",
     statement=(
         "Labels that do not tell the state teach it all the same. On every task most GPTs name 99 % of labels, and "
-        "most LSTMs 99.9 %. Of words of (abab)*, with labels that tell acceptance, sinusoidal positions "
-        "know more than positions on a line."
+        "most LSTMs 99.9 %."
     ),
-    source=liu("Figures 3.7a and 3.18, indirect supervision"),
+    source=liu("Figure 3.7a, indirect supervision"),
     scales={
         "desk": Indirect(),
         "paper": Indirect(
             tuple(INDIRECT), length=40, layers=8, size=PAPER, steps=20_000, lstm=PAPER_LSTM, lstm_steps=10_000
         ),
     },
-    controls=(
-        Control("labels of another row", {"shuffled": True}, ("GPT", "LSTM")),
-        Control("kinds of positions exchanged", {"exchanged": True}, ("sinusoidal over linear",)),
-    ),
+    controls=(Control("labels of another row", {"shuffled": True}, ("GPT", "LSTM")),),
     seeds=16,
 )
 def indirect(settings: Indirect, lab: Lab) -> Evidence:
@@ -76,8 +71,6 @@ def indirect(settings: Indirect, lab: Lab) -> Evidence:
         name: {task: one["shuffled"] if settings.shuffled else one["overall"][:, 0] for task, one in tasks.items()}
         for name, tasks in found.items()
     }
-    line = lab.measure(measures.in_distribution, settings.gpt(WORD, LINE))["overall"][:, 0]
-    pair = (scores["GPT"][WORD], line)
     rows = [
         [
             task,
@@ -90,7 +83,6 @@ def indirect(settings: Indirect, lab: Lab) -> Evidence:
         [
             passing("GPT", _hardest(scores["GPT"], 0.99), above=0.99, at_least=MOST),
             passing("LSTM", _hardest(scores["LSTM"], 0.999), above=0.999, at_least=MOST),
-            orders("sinusoidal over linear", *(pair[::-1] if settings.exchanged else pair)),
         ],
         figures={
             "accuracy": lambda: strips(
@@ -106,6 +98,43 @@ def indirect(settings: Indirect, lab: Lab) -> Evidence:
             "some thousand steps: whether a gridworld is at a wall, and the two laws of (abab)*; the published tasks "
             "are asked at paper scale."
         ],
+    )
+
+
+@dataclass(frozen=True)
+class OnALine(Indirect):
+    tasks: tuple[str, ...] = (WORD,)
+    margin: float = 0.01
+
+
+@claim(
+    id="automata/printed-linear-positions",
+    statement=(
+        "Of words of (abab)*, with labels that tell acceptance, GPTs with sinusoidal positions know more than those "
+        "with positions on a line, by a point at least."
+    ),
+    source=liu("Figure 3.18, indirect supervision"),
+    scales={"desk": OnALine()},
+    expected="refuted",
+    erratum=(
+        "How far apart the positions on the line lie is not printed, and decides: with (i / T)·W, W trained from the "
+        "size of embeddings, small nets on short words know all labels either way; with steps 18 times smaller they "
+        "were 0.016 behind. With T = 40 and eight layers it has not been asked."
+    ),
+    corrected="automata/indirect",
+    seeds=16,
+)
+def on_a_line(settings: OnALine, lab: Lab) -> Evidence:
+    arms = {
+        f"{task}, {kind}": lab.measure(measures.in_distribution, settings.gpt(task, kind))["overall"][:, 0]
+        for task in settings.tasks
+        for kind in (SINE, LINE)
+    }
+    pairs = {task: [arms[f"{task}, {kind}"] for kind in (SINE, LINE)] for task in settings.tasks}
+    return Evidence(
+        [orders(f"sinusoidal over linear, {task}", *pair, margin=settings.margin) for task, pair in pairs.items()],
+        figures={"accuracy": lambda: strips(arms, xlabel="accuracy", title="Waves or a line, labels that tell little")},
+        tables={"accuracy": Table(["net", "mean accuracy"], [[name, float(v.mean())] for name, v in arms.items()])},
     )
 
 
@@ -193,4 +222,4 @@ def incomplete(settings: Incomplete, lab: Lab) -> Evidence:
     )
 
 
-CLAIMS = (indirect, incomplete)
+CLAIMS = (indirect, on_a_line, incomplete)

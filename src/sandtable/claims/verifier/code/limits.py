@@ -67,8 +67,11 @@ def _ceiling(checks: list[Check], arms: dict[tuple[str, int, int], np.ndarray], 
     source=botta("Table 3.12"),
     scales={"desk": Ceiling(), "paper": Ceiling(**setting.LARGE)},
     controls=(
-        Control("the parser in place of the trained verifier", {"verifier": "truth"}, ("parser over trained",)),
-        Control("a quota of a hundred to start from", {"quota": 100}, ("larger quota, trained",)),
+        Control(
+            "the parser in place of the trained verifier",
+            {"verifier": "truth"},
+            ("parser over trained", "larger quota, trained"),
+        ),
         Control("a quota of none to start from", {"quota": 0}, ("larger quota, parser",)),
         Control("strides exchanged", {"strides": (10, 4)}, ("longer stride",)),
     ),
@@ -130,6 +133,9 @@ NAMED = {
 }
 
 
+QUARTER = (published.NAMES["sampling"][0][0] - published.NAMES["sampling"][1][0]) / 4
+
+
 def names_arms(settings: Names, lab: Lab) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Acc_distinct with new names and with the others, by method."""
     judge = setting.verifier_of(settings.verifier)
@@ -153,15 +159,17 @@ def _names(checks: list[Check], arms: dict[str, tuple[np.ndarray, np.ndarray]]) 
 @claim(
     id="verifier/code-ood-small-model",
     statement=(
-        "Names that contradict the function cost sampling distinct correct cases, and there a verifier trained on "
-        "other names, which helps on new ones, gains nothing: it spends the quota and saves little."
+        "Names that contradict the function cost sampling distinct correct cases, at least a quarter of what they cost "
+        "CodeLlama, and there a verifier trained on other names gains less than on new ones."
     ),
     source=botta("Table 3.15"),
     scales={"desk": Names(), "paper": Names(**setting.LARGE)},
     controls=(
-        Control("the parser as verifier", {"verifier": "truth"}, ("no gain on contradicting names",)),
+        Control("the parser as verifier", {"verifier": "truth"}, ("less gain on contradicting names",)),
         Control("random verifier", {"verifier": "random"}, ("gain on new names",)),
-        Control("names of the training set in place of words", {"others": "train"}, ("cost to sampling",)),
+        Control(
+            "names of the training set in place of words", {"others": "train", "functions": 7}, ("cost to sampling",)
+        ),
     ),
     seeds=setting.SEEDS,
 )
@@ -169,9 +177,9 @@ def code_ood_small_model(settings: Names, lab: Lab) -> Evidence:
     arms = names_arms(settings, lab)
     plain, redone = arms["sampling"], arms["backtracking, θ = 0.1"]
     checks = [
-        orders("cost to sampling", *plain, margin=SMALL),
+        orders("cost to sampling", *plain, margin=QUARTER),
         orders("gain on new names", redone[0], plain[0], margin=SMALL),
-        below("no gain on contradicting names", redone[1] - plain[1], SMALL),
+        orders("less gain on contradicting names", redone[0] - plain[0], redone[1] - plain[1]),
     ]
     return _names(checks, arms)
 
