@@ -44,3 +44,10 @@ def test_growth_from_layer_to_layer():
     assert np.exp([layers._least(both), layers._most(both)]) == pytest.approx(
         [mean_variation(lower), mean_variation(upper)]
     )
+
+
+def test_variation_by_length_is_that_of_shorter_prefixes():
+    patterns = drawn(5, rows=4, positions=7).tril()
+    found = variation.by_length(patterns[:, :, 0].numpy())
+    for size in (1, 4, 7):
+        assert found[size - 1] == pytest.approx(float(probe.attention_variation(patterns[..., :size, :size])))

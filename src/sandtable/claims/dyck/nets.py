@@ -167,12 +167,13 @@ def balance(lab: Lab, net: Minimal) -> dict[str, np.ndarray]:
 
 
 def patterns(lab: Lab, net: Net, rows: str = "reference") -> dict[str, np.ndarray]:
-    """Attention of every layer, by its number: on `[[[[]]]](((())))`, or on fixed random sentences."""
+    """Attention of every layer, by its number: on `[[[[]]]](((())))`, or on fixed random sentences or prefixes."""
     models, reads = _models(lab, net)
     world = net.world.prefixes
     x = world.reference[None]
-    if rows == "sentences":
-        x = _rows(DyckPrefixes(types=world.types, depth=world.depth, length=SENTENCE), SENTENCES, "sentences").x
+    if rows != "reference":
+        length = {"sentences": SENTENCE, "prefixes": world.length}[rows]
+        x = _rows(DyckPrefixes(types=world.types, depth=world.depth, length=length), SENTENCES, rows).x
     layers = len(models.template.layers)  # pyright: ignore[reportArgumentType]
     found = {str(i): probe.patterns(models, x, world, layer=i, reads=reads) for i in range(layers)}
     return {name: seen[:, :, 0].float().numpy() for name, seen in found.items()}
