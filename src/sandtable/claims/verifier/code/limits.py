@@ -123,7 +123,7 @@ def code_ceiling(settings: Ceiling, lab: Lab) -> Evidence:
 @dataclass(frozen=True)
 class Names(Code):
     verifier: str = "trained"
-    others: str = "ood"
+    exchanged: bool = False
 
 
 NAMED = {
@@ -137,12 +137,12 @@ QUARTER = (published.NAMES["sampling"][0][0] - published.NAMES["sampling"][1][0]
 
 
 def names_arms(settings: Names, lab: Lab) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Acc_distinct with new names and with the others, by method."""
+    """Acc_distinct with new names and with contradicting ones, by method."""
     judge = setting.verifier_of(settings.verifier)
     return {
         name: (
             setting.accuracy(settings, lab, verifier=judge, **how),
-            setting.accuracy(settings, lab, verifier=judge, names=settings.others, **how),
+            setting.accuracy(settings, lab, verifier=judge, names="ood", **how),
         )
         for name, how in NAMED.items()
     }
@@ -165,10 +165,11 @@ def _names(checks: list[Check], arms: dict[str, tuple[np.ndarray, np.ndarray]]) 
     source=botta("Table 3.15"),
     scales={"desk": Names(), "paper": Names(**setting.LARGE)},
     controls=(
-        Control("the parser as verifier", {"verifier": "truth"}, ("less gain on contradicting names",)),
         Control("random verifier", {"verifier": "random"}, ("gain on new names",)),
         Control(
-            "names of the training set in place of words", {"others": "train", "functions": 7}, ("cost to sampling",)
+            "new and contradicting names exchanged",
+            {"exchanged": True},
+            ("cost to sampling", "less gain on contradicting names"),
         ),
     ),
     seeds=setting.SEEDS,
@@ -176,6 +177,8 @@ def _names(checks: list[Check], arms: dict[str, tuple[np.ndarray, np.ndarray]]) 
 def code_ood_small_model(settings: Names, lab: Lab) -> Evidence:
     arms = names_arms(settings, lab)
     plain, redone = arms["sampling"], arms["backtracking, θ = 0.1"]
+    if settings.exchanged:
+        plain, redone = plain[::-1], redone[::-1]
     checks = [
         orders("cost to sampling", *plain, margin=QUARTER),
         orders("gain on new names", redone[0], plain[0], margin=SMALL),
@@ -191,8 +194,8 @@ def code_ood_small_model(settings: Names, lab: Lab) -> Evidence:
     scales={"desk": Names(), "paper": Names(**setting.LARGE)},
     expected="refuted",
     erratum=(
-        "The verifier of the small stand-in, trained on completions of other names, does not carry over to telling "
-        "names: nearly all it gained on new names is lost there. CodeLlama's did."
+        "The verifier of the small stand-in, trained on completions of other names, carries over to telling names in "
+        "part: a third of what it gained on new names is lost there. CodeLlama's gained twice as much there."
     ),
     corrected=code_ood_small_model.id,
     seeds=setting.SEEDS,
