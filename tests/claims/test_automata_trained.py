@@ -64,6 +64,7 @@ SMALL = {
     "automata/instability": stability.Curves(replace(PARITY, **FEW), replace(BRACKETS, **FEW)),
     "automata/ema": stability.Curves(replace(PARITY, **FEW), replace(BRACKETS, **FEW)),
     "automata/positions": positions.Positions(length=4, layers=1, size=TINY, steps=2),
+    "automata/printed-positions-on-words": positions.Positions(length=4, layers=1, size=TINY, steps=2),
 }
 
 

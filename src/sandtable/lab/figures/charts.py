@@ -67,7 +67,9 @@ def curves(
                 axes.fill_between(xs, values.min(axis=0), values.max(axis=0), color=colours[label], alpha=0.22, lw=0)
             elif len(values) > 1:
                 axes.plot(xs, values.T, color=colours[label], lw=0.6, alpha=0.55)
-            axes.plot(xs, mean, color=colours[label], marker="o" if xs.size <= 12 else "", ms=3.2)
+            # Few places are marked, so that a line may pass one where nothing was measured.
+            seen = np.isfinite(mean) if xs.size <= 12 else slice(None)
+            axes.plot(xs[seen], mean[seen], color=colours[label], marker="o" if xs.size <= 12 else "", ms=3.2)
             ends += _end(label, colours[label], xs, mean)
         for label, values in predicted.items():
             # Where theory and measurement coincide, dashes in ink stay visible on top of the solid colour.

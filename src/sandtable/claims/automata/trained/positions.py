@@ -46,19 +46,48 @@ def by_positions(settings: Positions, lab: Lab, task: str) -> dict[str, np.ndarr
     return {kind: lab.measure(measures.by_length, net, lengths)["overall"] for kind, net in nets.items()}
 
 
+NOTE = (
+    "Published as bars: on Grid9 both know the trained length and sinusoidal ones are clearly worse at twice that; on "
+    "(abab)* sinusoidal ones are clearly better at the trained length, and little of that is left."
+)
+
+
 @claim(
     id="automata/positions",
     statement=(
-        "GPTs with sinusoidal positions lose more when rows become twice as long as in training than GPTs whose "
-        "positions lie on a line: on a gridworld, and on words of (abab)* of which acceptance is seen."
+        "On a gridworld GPTs with sinusoidal positions lose more when rows become twice as long as in training than "
+        "GPTs whose positions lie on a line."
     ),
     source=liu("Figure 3.22, sinusoidal and linear positions"),
     scales={"desk": DESK, "paper": FULL},
-    controls=(Control("kinds exchanged", {"exchanged": True}, ("gridworld", "(abab)*")),),
-    seeds=48,  # eight left (abab)* undecided at seeds 0 to 7: 0.013 [−0.021, 0.075]
+    controls=(Control("kinds exchanged", {"exchanged": True}, ("gridworld",)),),
+    seeds=48,
 )
 def positions(settings: Positions, lab: Lab) -> Evidence:
-    found = {"gridworld": by_positions(settings, lab, settings.grid), "(abab)*": by_positions(settings, lab, WORD)}
+    return _evidence(settings, {"gridworld": by_positions(settings, lab, settings.grid)})
+
+
+@claim(
+    id="automata/printed-positions-on-words",
+    statement=(
+        "On words of (abab)*, of which acceptance is seen, too, GPTs with sinusoidal positions lose more when rows "
+        "become twice as long as in training than GPTs whose positions lie on a line."
+    ),
+    source=liu("Figure 3.22, sinusoidal and linear positions"),
+    scales={"desk": DESK},
+    expected="refuted",
+    erratum=(
+        "Small nets on words of 14 letters, with positions (i / T)·W, lose about as much either way, with waves half a "
+        "point less. How far apart the published positions on the line lie is not said."
+    ),
+    corrected="automata/positions",
+    seeds=48,  # eight left it undecided at seeds 0 to 7: 0.013 [−0.021, 0.075]
+)
+def on_words(settings: Positions, lab: Lab) -> Evidence:
+    return _evidence(settings, {"(abab)*": by_positions(settings, lab, WORD)})
+
+
+def _evidence(settings: Positions, found: dict[str, dict[str, np.ndarray]]) -> Evidence:
     loss = {task: {kind: acc[:, 0] - acc[:, 1] for kind, acc in arms.items()} for task, arms in found.items()}
     more, less = (LINE, SINE) if settings.exchanged else (SINE, LINE)
     rows = [
@@ -76,11 +105,8 @@ def positions(settings: Positions, lab: Lab) -> Evidence:
             )
         },
         tables={"accuracy": Table(["task", "positions", "at T", "at 2T"], rows)},
-        notes=[
-            "Published as bars: on Grid9 both know the trained length and sinusoidal ones are clearly worse at twice "
-            "that; on (abab)* sinusoidal ones are clearly better at the trained length, and little of that is left."
-        ],
+        notes=[NOTE],
     )
 
 
-CLAIMS = (positions,)
+CLAIMS = (positions, on_words)
