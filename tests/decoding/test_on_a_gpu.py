@@ -8,7 +8,15 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from sandtable import decoding
 from sandtable.bridges.huggingface import load
-from sandtable.decoding import Hidden, MonteCarloValue, Predicate, ProbeVerifier, Random, TransformerModel
+from sandtable.decoding import (
+    Hidden,
+    MonteCarloValue,
+    Predicate,
+    ProbeVerifier,
+    Random,
+    ScaledNoise,
+    TransformerModel,
+)
 from sandtable.models import Transformer
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -76,6 +84,6 @@ def test_verifiers_that_ask_a_model(make):
     def odd(lm):
         return MonteCarloValue(lm, lambda view: view.tokens.sum(1) % 2, 5, rollouts=4)
 
-    for make_verifier in (odd, probe, lambda lm: Random(3)):
+    for make_verifier in (odd, probe, lambda lm: Random(3), lambda lm: ScaledNoise(probe(lm), 0.1)):
         made = [decoding.backtrack(lm, PROMPTS, make_verifier(lm), max_tokens=5, generator=2) for lm in models]
         assert made[0].rows == made[1].rows

@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from sandtable.arguments import ArgumentError
-from sandtable.decoding import Accepts, Draws, ExactModel, TransformerModel, Truncation, ancestral, backtrack
+from sandtable.decoding import (
+    Accepts,
+    Draws,
+    ExactModel,
+    Predicate,
+    TransformerModel,
+    Truncation,
+    ancestral,
+    backtrack,
+    vgb,
+)
 from sandtable.decoding.truncation import inverse_cdf
 from sandtable.models import Normal, Transformer
 from sandtable.worlds import FixedLengthDyck, SlippingDyck
@@ -143,3 +153,27 @@ def test_long_rows_are_searched_block_by_block_with_the_same_answer(items):
         ordered = law.sort(descending=True)
         size = int((ordered.values.cumsum(0) < 0.8).sum()) + 1
         assert kept[row].nonzero()[:, 0].tolist() == ordered.indices[:size].sort().values.tolist()
+
+
+def test_of_no_rows_no_tokens_are_drawn():
+    for items in (5, 5000):
+        nothing = torch.zeros(0, items)
+        assert inverse_cdf(nothing, torch.zeros(0)).shape == (0,)
+        assert Truncation(0.9, 0.8).draw(nothing, torch.zeros(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("children", ["all", "top_k", "rejection"])
+def test_walks_over_long_vocabularies_end(children):
+    law = ExactModel(lambda prefix: torch.full((len(prefix), 5000), 1 / 5000), vocab=5000)
+    made = vgb(law, [[]] * 2, Predicate(lambda view: torch.ones(len(view))), max_tokens=2, children=children, k=3)
+    assert made.accepted.all()
+    assert made.lengths.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("way", [dict(), dict(top_p=0.5), dict(temperature=0.0)])
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+def test_a_model_that_says_nan_is_named_in_one_line(way, broken):
+    network = Transformer(6, layers=1, width=8, causal=True, positions="learned", longest=9, head_bias=True)
+    network.unembed.b_U.data[2] = broken
+    with pytest.raises(ArgumentError, match="logits of row 0 after 1 tokens: NaN or infinite"):
+        ancestral(TransformerModel(network), [[1], [2]], max_tokens=3, **way)

@@ -89,15 +89,21 @@ class Call:
         """
         logits = self.session.logits(rows) if logits is None else logits
         self.cost.add(queries=rows)
-        if self.law.greedy:
-            return logits.argmax(-1).cpu()
         drawn = rows if greedy is None else rows & ~greedy
-        if not bool(drawn.any()):
-            return logits.argmax(-1).cpu()
-        tokens = self.law.draw(logits, self.draws.uniform(drawn))
-        if greedy is not None and bool(greedy.any()):
-            tokens = logits.argmax(-1).where(greedy.to(logits.device), tokens)
-        return tokens.cpu()
+        if self.law.greedy or not bool(drawn.any()):
+            tokens = logits.argmax(-1)
+        else:
+            tokens = self.law.draw(logits, self.draws.uniform(drawn))
+            if greedy is not None and bool(greedy.any()):
+                tokens = logits.argmax(-1).where(greedy.to(logits.device), tokens)
+        tokens, lawful = torch.stack([tokens, logits.amax(-1).isfinite().long()]).cpu()  # one copy for both
+        if bool((rows & (lawful == 0)).any()):
+            row = int((rows & (lawful == 0)).nonzero()[0])
+            raise ArgumentError(
+                f"logits of row {row} after {int(self.session.lengths[row])} tokens: NaN or infinite; the model's "
+                "weights are damaged, or it needs a dtype of more range"
+            )
+        return tokens
 
     def append(self, tokens: Tensor, rows: Tensor, how: Any = "sample") -> None:
         self.session.append(tokens, rows)

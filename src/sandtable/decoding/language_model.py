@@ -117,9 +117,8 @@ class Session:
             self.passes += 1
             self._stale = self._stale & ~need
             if not bool(need.all()):  # rows that were not asked about keep what they had
-                fresh = need[:, None].to(logits.device)
-                logits = logits if self._logits is None else logits.where(fresh, self._logits)
-                hidden = hidden if self._hidden is None or hidden is None else hidden.where(fresh, self._hidden)
+                logits = _kept(logits, need, self._logits)
+                hidden = None if hidden is None else _kept(hidden, need, self._hidden)
             self._logits, self._hidden = logits, hidden
 
     def _evaluate(self, need: Rows) -> tuple[Float[Tensor, "row vocab"], Float[Tensor, "row width"] | None]:
@@ -178,6 +177,11 @@ class Session:
 
     def _take(self, index: Int[Tensor, " row"]) -> None:
         """This session became a copy with rows `index`: for sessions that keep a cache."""
+
+
+def _kept(new: Float[Tensor, "row some"], rows: Rows, old: Tensor | None) -> Float[Tensor, "row some"]:
+    """What is new in `rows`, and what there was elsewhere."""
+    return new if old is None else new.where(rows[:, None].to(new.device), old)
 
 
 def read_prompts(model: Any, prompts: Prompts, *, empty: bool) -> list[Int[Tensor, " position"]]:

@@ -95,7 +95,8 @@ def inverse_cdf(weights: Float[Tensor, "row item"], uniform: Float[Tensor, " row
     """Index i of each row with probability weights_i / Σ weights; never one of weight zero."""
     sums = RunningSums(weights)
     # Rounding may carry u · total up to the total itself, which no item exceeds: just below it, the last one does.
-    return sums.first((uniform[:, None].to(sums.total) * sums.total).minimum(_below(sums.total)))[:, 0]
+    place = sums.first((uniform[:, None].to(sums.total) * sums.total).minimum(_below(sums.total)))[:, 0]
+    return place.clamp(max=weights.shape[1] - 1)  # where weights are NaN nothing is ever reached
 
 
 class RunningSums:
@@ -108,7 +109,7 @@ class RunningSums:
         rows, items = values.shape
         self._blocks = None
         if items > _LONG:
-            self._blocks = torch.nn.functional.pad(values, (0, -items % _BLOCK)).view(rows, -1, _BLOCK)
+            self._blocks = torch.nn.functional.pad(values, (0, -items % _BLOCK)).view(rows, -(-items // _BLOCK), _BLOCK)
             self._sums = self._blocks.sum(-1, dtype=torch.float64).cumsum(-1)
         else:
             self._sums = values.cumsum(-1, dtype=torch.float64)

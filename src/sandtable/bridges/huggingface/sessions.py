@@ -67,10 +67,10 @@ class HuggingFaceSession(CachedSession):
             here = positions[:, step : step + 1]
             mask = (torch.arange(used) <= here).long().to(self._device)
             said, state = self._run(ids[:, step : step + 1], here, torch.zeros_like(at), used, None, mask)
-            last = (at == step)[:, None].to(said.device)
-            logits = said if logits is None else said.where(last, logits)
+            last = (at == step)[:, None]
+            logits = said if logits is None else said.where(last.to(said.device), logits)
             if state is not None:
-                hidden = state if hidden is None else state.where(last, hidden)
+                hidden = state if hidden is None else state.where(last.to(state.device), hidden)
         assert logits is not None
         return logits, hidden
 

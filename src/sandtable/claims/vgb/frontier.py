@@ -194,7 +194,7 @@ class _Rewarded:
         return self.probe.needs
 
     def score(self, view: View) -> Tensor:
-        inside = torch.as_tensor(self.probe.score(view))
+        inside = torch.as_tensor(self.probe.score(view)).cpu()
         last = view.tokens.gather(1, view.lengths[:, None] - 1)[:, 0]
         over = (view.lengths >= READ) | (last == WORLD.eos)
         return _reward(view).to(inside.dtype).where(over, inside)

@@ -118,7 +118,7 @@ class ProbeVerifier:
         if next(self.classifier.parameters()).device != view.hidden.device:
             self.classifier.to(view.hidden.device)
         with torch.no_grad():
-            return self.classifier(view.hidden).softmax(-1)[:, 1]
+            return self.classifier(view.hidden).softmax(-1)[:, 1].cpu()
 
     def assess(self, lm: Any, rows: Sequence[Any], labels: Int[Tensor, " row"], *, batch_size: int = 64) -> Assessment:
         """Accuracy, best threshold and calibration on prefixes that it was not trained on (label 1: right)."""

@@ -66,7 +66,7 @@ class ScaledNoise:
     def score(self, view: View) -> Float[Tensor, " row"]:
         bits = random_bits(prefix_seeds(view, self.seed), 1)[:, 0]
         uniform = (bits >> 11).double() * 2.0**-52  # an arithmetic shift: in [−1, 1)
-        return torch.as_tensor(self.base.score(view)).double() * (1 + self.eps) ** uniform
+        return torch.as_tensor(self.base.score(view)).cpu().double() * (1 + self.eps) ** uniform
 
 
 @dataclass(frozen=True)
