@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import warnings
@@ -82,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; a mistake in the call is one line on stderr and exit status 2."""
     warnings.showwarning = _show_warning
     warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated")  # PyTorch's own, on importing itself
+    # Read when PyTorch is first imported. Threads that spin while they wait take the time of those they wait for where
+    # the machine has other work: two claims of the tour took 200 seconds, not 17, beside two busy processes.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if arguments is None:  # a scheduler that ends a job asks first: what is finished is kept then, too
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
