@@ -57,7 +57,7 @@ SMALL = {
     "automata/depth-sweep": depth.Sweep(depths=(1, 2, 3), length=4, size=TINY, steps=2),
     "automata/attention-heads": attention.Heads(length=12, size=TINY, steps=2),
     "automata/indirect": supervision.Indirect(length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2),
-    "automata/printed-linear-positions": supervision.OnALine(length=4, layers=1, size=TINY, steps=2),
+    "automata/printed-linear-positions": positions.Positions(length=4, layers=1, size=TINY, steps=2),
     "automata/incomplete": supervision.Incomplete(
         reveals=(1.0, 0.5), length=4, layers=1, size=TINY, steps=2, lstm=LSTM, lstm_steps=2
     ),

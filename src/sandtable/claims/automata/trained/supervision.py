@@ -11,10 +11,9 @@ from sandtable.claims.automata.sources import liu
 from sandtable.claims.automata.trained import measures
 from sandtable.claims.automata.trained.nets import DESK_LSTM, GPT, PAPER, PAPER_LSTM, QUICK, Recurrent, Size
 from sandtable.claims.automata.trained.parity import MOST
-from sandtable.claims.automata.trained.positions import LINE, SINE, WORD
 from sandtable.claims.automata.trained.published import INDIRECT
 from sandtable.claims.automata.trained.tasks import known
-from sandtable.lab import Control, Evidence, Lab, Table, claim, orders, passing
+from sandtable.lab import Control, Evidence, Lab, Table, claim, passing
 from sandtable.lab.figures import curves, strips
 
 # -- indirect --------------------------------------------------------------------------------------------------------
@@ -36,10 +35,8 @@ class Indirect:
         for name in names("tasks", self.tasks):
             known(name)
 
-    def gpt(self, task: str, positions: str = SINE) -> GPT:
-        return GPT(
-            task, length=self.length, layers=self.layers, size=self.size, steps=self.steps, positions=positions
-        )  # fmt: skip
+    def gpt(self, task: str) -> GPT:
+        return GPT(task, length=self.length, layers=self.layers, size=self.size, steps=self.steps)
 
     def recurrent(self, task: str) -> Recurrent:
         return Recurrent(task, length=self.length, size=self.lstm, steps=self.lstm_steps)
@@ -98,43 +95,6 @@ def indirect(settings: Indirect, lab: Lab) -> Evidence:
             "some thousand steps: whether a gridworld is at a wall, and the two laws of (abab)*; the published tasks "
             "are asked at paper scale."
         ],
-    )
-
-
-@dataclass(frozen=True)
-class OnALine(Indirect):
-    tasks: tuple[str, ...] = (WORD,)
-    margin: float = 0.01
-
-
-@claim(
-    id="automata/printed-linear-positions",
-    statement=(
-        "Of words of (abab)*, with labels that tell acceptance, GPTs with sinusoidal positions know more than those "
-        "with positions on a line, by a point at least."
-    ),
-    source=liu("Figure 3.18, indirect supervision"),
-    scales={"desk": OnALine()},
-    expected="refuted",
-    erratum=(
-        "How far apart the positions on the line lie is not printed, and decides: with (i / T)·W, W trained from the "
-        "size of embeddings, small nets on short words know all labels either way; with steps 18 times smaller they "
-        "were 0.016 behind. With T = 40 and eight layers it has not been asked."
-    ),
-    corrected="automata/indirect",
-    seeds=16,
-)
-def on_a_line(settings: OnALine, lab: Lab) -> Evidence:
-    arms = {
-        f"{task}, {kind}": lab.measure(measures.in_distribution, settings.gpt(task, kind))["overall"][:, 0]
-        for task in settings.tasks
-        for kind in (SINE, LINE)
-    }
-    pairs = {task: [arms[f"{task}, {kind}"] for kind in (SINE, LINE)] for task in settings.tasks}
-    return Evidence(
-        [orders(f"sinusoidal over linear, {task}", *pair, margin=settings.margin) for task, pair in pairs.items()],
-        figures={"accuracy": lambda: strips(arms, xlabel="accuracy", title="Waves or a line, labels that tell little")},
-        tables={"accuracy": Table(["net", "mean accuracy"], [[name, float(v.mean())] for name, v in arms.items()])},
     )
 
 
@@ -222,4 +182,4 @@ def incomplete(settings: Incomplete, lab: Lab) -> Evidence:
     )
 
 
-CLAIMS = (indirect, on_a_line, incomplete)
+CLAIMS = (indirect, incomplete)
