@@ -136,3 +136,8 @@ def _luminance(colour: str) -> float:
 def test_ink_reads_on_light_and_dark(colour: str, paper: str) -> None:
     low, high = sorted((_luminance(colour), _luminance(paper)))
     assert (high + 0.05) / (low + 0.05) >= 3
+
+
+def test_a_line_of_few_marked_places_passes_one_where_nothing_was_measured():
+    axes = figures.curves([1, 2, 3, 4], {"some": [0.1, 0.2, np.nan, 0.4]}).axes[0]
+    assert [list(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"] == [[1, 2, 4]]

@@ -68,7 +68,7 @@ def curves(
             elif len(values) > 1:
                 axes.plot(xs, values.T, color=colours[label], lw=0.6, alpha=0.55)
             # Few places are marked, so that a line may pass one where nothing was measured.
-            seen = np.isfinite(mean) if xs.size <= 12 else slice(None)
+            seen = np.isfinite(np.ma.filled(mean, np.nan)) if xs.size <= 12 else slice(None)
             axes.plot(xs[seen], mean[seen], color=colours[label], marker="o" if xs.size <= 12 else "", ms=3.2)
             ends += _end(label, colours[label], xs, mean)
         for label, values in predicted.items():
